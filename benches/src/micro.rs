@@ -12,13 +12,14 @@ use std::{
 
 use bytes::Bytes;
 use idempotent_core::{
-    BodyForm, Digester, FingerprintKeys, Key, Lease, OwnerToken, RecordId, Recording,
-    RequestDigest, ScopeId, canonical_json,
+    BodyForm, Digester, FingerprintKeys, Lease, OwnerToken, RecordId, Recording, RequestDigest,
+    ScopeId, canonical_json,
     clock::Timestamp,
     protocol::Claim,
     store::{Store, memory::MemoryStore},
     transition,
 };
+use idempotent_http::key::parse_key;
 
 use crate::{report, spread::Spread};
 
@@ -119,13 +120,13 @@ fn id(number: u64) -> RecordId {
 }
 
 fn steps() -> Vec<Step> {
-    let (scope, key) = (ScopeId::new("alice"), Key::parse(KEY).unwrap());
+    let (scope, key) = (ScopeId::new("alice"), parse_key(KEY).unwrap());
     let quoted = [b"\"", KEY, b"\""].concat();
     let (large, encoded) = (vec![b'x'; 16 << 10], recording().encode());
     let (new, recording) = (claim(), recording());
     vec![
-        ("key, bare", repeat(|| Key::parse(black_box(KEY)))),
-        ("key, quoted", repeat(move || Key::parse(black_box(&quoted)))),
+        ("key, bare", repeat(|| parse_key(black_box(KEY)))),
+        ("key, quoted", repeat(move || parse_key(black_box(&quoted)))),
         (
             "record id",
             repeat(move || RecordId::new("benches", black_box(&scope), "POST /work", &key)),

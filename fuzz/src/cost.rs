@@ -12,9 +12,10 @@ use bytes::Bytes;
 use futures_util::{FutureExt as _, future::LocalBoxFuture};
 use idempotent_actix::{Idempotency, fingerprint, idempotent, recording, scope};
 use idempotent_core::{
-    Key, Recording, canonical_json, clock::Timestamp, connect, internals::decode_redis_record,
+    Recording, canonical_json, clock::Timestamp, connect, internals::decode_redis_record,
     store::memory::MemoryStore,
 };
+use idempotent_http::key::parse_key;
 
 use crate::Target;
 
@@ -30,7 +31,7 @@ const LEAST: Duration = Duration::from_micros(200);
 type Parser = (&'static str, fn(&[u8]));
 
 const PARSERS: [Parser; 9] = [
-    ("key", |value| drop(Key::parse(value))),
+    ("key", |value| drop(parse_key(value))),
     ("canonical form of JSON", |body| drop(canonical_json(body))),
     ("request with a key in JSON", |body| send("/json", "application/json", body)),
     ("request with a key in a form", |body| {

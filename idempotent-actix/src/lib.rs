@@ -44,6 +44,7 @@ mod tx_slot;
 mod unsupported;
 
 pub use idempotent_core::{DerivedKey, Key, KeyError, OnAbandon, RecordId, RecordRule, StoreError};
+pub use idempotent_http::key::{KeyHeaderError, KeyRule, parse_key};
 pub use idempotent_macros::idempotent;
 
 pub use builder::IdempotencyBuilder;
@@ -54,7 +55,7 @@ pub use key_source::IntoKey;
 pub use operation::{Operation, OperationError, Reconciliation, Step};
 pub use outcome::{Disposition, RequestOutcome};
 pub use problem::render::EXPOSED_HEADERS;
-pub use settings::{KeyRule, StoreFailurePolicy};
+pub use settings::StoreFailurePolicy;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 pub use tx::{Tx, TxError};
 pub use unsupported::RejectUnsupportedKeys;

@@ -13,6 +13,7 @@ use actix_web::{
     web::{self, Query},
 };
 use idempotent_core::{Key, RecordId, RecordState, clock::Timestamp, protocol::Snapshot};
+use idempotent_http::key::parse_key;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -129,7 +130,7 @@ async fn look_up(
     let idempotency = Idempotency::of(request)?;
     let unknown = || refuse(idempotency, ProblemKind::KeyUnknown, request);
     // A key can be written as in the header, with quotes or without, or as its text.
-    let key = Key::parse(key.as_bytes()).or_else(|_| Key::from_text(key));
+    let key = parse_key(key.as_bytes()).or_else(|_| Key::from_text(key));
     let Ok(key) = key else { return Err(unknown()) };
     let mut refused = None;
     for handlers in operations(operation, request) {

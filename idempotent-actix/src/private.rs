@@ -21,6 +21,7 @@ pub use crate::{
     },
 };
 pub use idempotent_core::{BodyForm as Fingerprint, OnAbandon, RecordRule};
+pub use idempotent_http::key::KeyPlace;
 pub use inventory::submit;
 pub use std::option::Option::{None, Some};
 
@@ -165,6 +166,6 @@ macro_rules! __key_source {
         })
     };
     ($place:ident $name:expr) => {
-        $crate::__private::KeySource::$place($name)
+        $crate::__private::KeySource::Place($crate::__private::KeyPlace::$place($name))
     };
 }

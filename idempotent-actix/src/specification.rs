@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use actix_web::{Error, HttpRequest, HttpResponse};
 use idempotent_core::{BodyForm, Key, OnAbandon, Policy, RecordRule};
+use idempotent_http::key;
 use serde_json::{Value, json};
 
 use crate::{
@@ -13,11 +14,8 @@ use crate::{
     key_source::KeySource,
     not_run::NOT_RUN,
     problem::ProblemKind,
-    settings::{KeyRule, StoreFailurePolicy},
+    settings::StoreFailurePolicy,
 };
-
-const KEY_SYNTAX: &str = "a Structured Field String (RFC 9651), or a bare token of visible ASCII \
-                          without quote and comma";
 
 impl Idempotency {
     /// A handler that serves the [`specification`](Self::specification) as JSON.
@@ -80,13 +78,9 @@ impl Idempotency {
             "standard": "draft-ietf-httpapi-idempotency-key-header-07",
             "header": settings.header.as_str(),
             "key": {
-                "syntax": KEY_SYNTAX,
+                "syntax": key::SYNTAX,
                 "max_bytes": Key::MAX_BYTES,
-                "rule": match settings.key_rule {
-                    KeyRule::Any => json!("any"),
-                    KeyRule::Uuid => json!("uuid"),
-                    KeyRule::MinLength(least) => json!({ "min_bytes": least }),
-                },
+                "rule": settings.key_rule.specified(),
             },
             "body_limit_bytes": settings.body_limit,
             "replayed_bytes_limit": settings.recording.bytes,
@@ -143,9 +137,7 @@ fn describe(
         "key": if operation.key_required { "required" } else { "optional" },
         "key_from": match operation.key_from.as_ref().map(|registered| registered.source) {
             None => format!("header:{header}"),
-            Some(KeySource::Header(name)) => format!("header:{name}"),
-            Some(KeySource::Form(field)) => format!("form:{field}"),
-            Some(KeySource::Json(pointer)) => format!("json:{pointer}"),
+            Some(KeySource::Place(place)) => place.specified(),
             Some(KeySource::Function(_)) => "custom".to_owned(),
         },
         "ttl_seconds": policy.ttl.as_secs_f64(),

@@ -56,7 +56,7 @@ fn the_url_of_a_store_names_a_namespace_which_the_builder_overrides() {
             store
         })
     };
-    let (scope, key) = (ScopeId::of("user", "alice"), Key::parse(b"k").unwrap());
+    let (scope, key) = (ScopeId::of("user", "alice"), Key::from_text("k").unwrap());
     let id = |idempotency: Idempotency| idempotency.record_id(&scope, "POST /pay", &key).unwrap();
     let expected = |namespace| RecordId::new(namespace, &scope, "POST /pay", &key);
     assert_eq!(id(Idempotency::new(open())), expected("shop"));
@@ -68,7 +68,7 @@ fn the_url_of_a_store_names_a_namespace_which_the_builder_overrides() {
 /// The default namespace is the package of the handler: here, the package of these tests.
 #[test]
 fn the_package_of_the_handler_is_the_default_namespace() {
-    let (scope, key) = (ScopeId::of("user", "alice"), Key::parse(b"k").unwrap());
+    let (scope, key) = (ScopeId::of("user", "alice"), Key::from_text("k").unwrap());
     let idempotency =
         Idempotency::new(FaultyStore::new(ManualClock::at(Timestamp::from_millis(1))));
     let id = idempotency.record_id(&scope, "POST /pay", &key).unwrap();

@@ -21,12 +21,7 @@ pub(crate) const fn ms(millis: u64) -> Duration {
 }
 
 pub(crate) fn id(key: &str) -> RecordId {
-    RecordId::new(
-        "tests",
-        &ScopeId::new("alice"),
-        "POST /payments",
-        &Key::parse(key.as_bytes()).unwrap(),
-    )
+    RecordId::new("tests", &ScopeId::new("alice"), "POST /payments", &Key::from_text(key).unwrap())
 }
 
 pub(crate) fn request(body: &str) -> RequestDigest {

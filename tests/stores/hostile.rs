@@ -110,12 +110,7 @@ impl Fixture {
 }
 
 fn id(key: &str) -> RecordId {
-    RecordId::new(
-        "tests",
-        &ScopeId::new("alice"),
-        "POST /orders",
-        &Key::parse(key.as_bytes()).unwrap(),
-    )
+    RecordId::new("tests", &ScopeId::new("alice"), "POST /orders", &Key::from_text(key).unwrap())
 }
 
 fn digest() -> RequestDigest {

@@ -211,7 +211,7 @@ fn digest() -> RequestDigest {
 }
 
 fn id() -> RecordId {
-    RecordId::new("tests", &ScopeId::new("alice"), "POST /", &Key::parse(b"k").unwrap())
+    RecordId::new("tests", &ScopeId::new("alice"), "POST /", &Key::from_text("k").unwrap())
 }
 
 impl Fixture {

@@ -80,7 +80,7 @@ async fn hold_leases(store: impl Store, leases: usize) {
     let runtime = Runtime::new(store, RuntimeOptions::default());
     let policy = Policy::DEFAULT.with_lease(Duration::from_secs(3));
     for number in 0..leases {
-        let key = Key::parse(format!("held-{number}").as_bytes()).unwrap();
+        let key = Key::from_text(format!("held-{number}")).unwrap();
         let id = RecordId::new(env!("CARGO_PKG_NAME"), &ScopeId::new("bench"), "hold", &key);
         let digest = Digester::new("POST", "/", "", b"", BodyForm::Raw).finish();
         let Admission::Proceed(attempt) = runtime.begin(id, digest, &policy).await.unwrap() else {
