@@ -12,14 +12,15 @@ use std::{
 
 use bytes::Bytes;
 use idempotent_core::{
-    BodyForm, Digester, FingerprintKeys, Lease, OwnerToken, RecordId, Recording, RequestDigest,
-    ScopeId, canonical_json,
+    BodyForm, Digester, FingerprintKeys, Lease, OwnerToken, RecordId, RequestDigest, ScopeId,
+    canonical_json,
     clock::Timestamp,
     protocol::Claim,
     store::{Store, memory::MemoryStore},
     transition,
 };
 use idempotent_http::key::parse_key;
+use idempotent_http::recording::{RecordedBody, Recording};
 
 use crate::{report, spread::Spread};
 
@@ -106,7 +107,7 @@ fn claim() -> Claim {
 fn recording() -> Recording {
     let headers =
         vec![(Bytes::from_static(b"content-type"), Bytes::from_static(b"application/json"))];
-    Recording::new(201, headers, idempotent_core::RecordedBody::Whole(vec![b'x'; 1024].into()))
+    Recording::new(201, headers, RecordedBody::Whole(vec![b'x'; 1024].into()))
 }
 
 fn id(number: u64) -> RecordId {
@@ -156,7 +157,8 @@ fn memory() -> MemoryStore {
 }
 
 fn memory_claims() -> Box<dyn FnMut(u64)> {
-    let (store, claim, response, mut number) = (memory(), claim(), recording().encode(), 0);
+    let (store, claim, response, mut number) =
+        (memory(), claim(), Bytes::from(recording().encode()), 0);
     repeat(move || {
         number += 1;
         let id = id(number);
@@ -170,7 +172,8 @@ fn memory_claims() -> Box<dyn FnMut(u64)> {
 fn memory_replays() -> Box<dyn FnMut(u64)> {
     let (store, claim) = (memory(), claim());
     ready(store.claim(&id(1), &claim)).unwrap();
-    ready(store.complete(&Lease { id: id(1), owner: claim.owner }, &recording().encode())).unwrap();
+    ready(store.complete(&Lease { id: id(1), owner: claim.owner }, &recording().encode().into()))
+        .unwrap();
     repeat(move || ready(store.claim(&id(1), &claim)).unwrap())
 }
 

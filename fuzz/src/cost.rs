@@ -12,10 +12,11 @@ use bytes::Bytes;
 use futures_util::{FutureExt as _, future::LocalBoxFuture};
 use idempotent_actix::{Idempotency, fingerprint, idempotent, recording, scope};
 use idempotent_core::{
-    Recording, canonical_json, clock::Timestamp, connect, internals::decode_redis_record,
+    EncodedRecording, canonical_json, clock::Timestamp, connect, internals::decode_redis_record,
     store::memory::MemoryStore,
 };
 use idempotent_http::key::parse_key;
+use idempotent_http::recording::Recording;
 
 use crate::Target;
 
@@ -109,7 +110,8 @@ fn multipart(body: &[u8]) {
 
 fn decode_recording(content: &[u8]) {
     let checksum = crc32fast::hash(content).to_be_bytes();
-    drop(Recording::decode(&[content, &checksum].concat().into()));
+    let verified = EncodedRecording::verify([content, &checksum].concat().into());
+    drop(verified.map(|recording| Recording::decode(&recording)));
 }
 
 /// Records a response whose header lines are those of the text.

@@ -43,8 +43,11 @@ mod tx;
 mod tx_slot;
 mod unsupported;
 
-pub use idempotent_core::{DerivedKey, Key, KeyError, OnAbandon, RecordId, RecordRule, StoreError};
-pub use idempotent_http::key::{KeyHeaderError, KeyRule, parse_key};
+pub use idempotent_core::{DerivedKey, Key, KeyError, OnAbandon, RecordId, StoreError};
+pub use idempotent_http::{
+    key::{KeyHeaderError, KeyRule, parse_key},
+    recording::RecordRule,
+};
 pub use idempotent_macros::idempotent;
 
 pub use builder::IdempotencyBuilder;

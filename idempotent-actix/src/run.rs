@@ -217,7 +217,7 @@ impl KeyedRun {
     fn reject(&self, verdict: Verdict) -> HttpResponse {
         let refusals = self.refusals();
         match verdict {
-            Verdict::Completed(recording) => match recording::replay(recording) {
+            Verdict::Completed(recording) => match recording::replay(&recording) {
                 Some(response) => RequestOutcome::Replayed.attach(response),
                 None => {
                     tracing::error!(

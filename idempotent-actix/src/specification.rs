@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use actix_web::{Error, HttpRequest, HttpResponse};
-use idempotent_core::{BodyForm, Key, OnAbandon, Policy, RecordRule};
-use idempotent_http::key;
+use idempotent_core::{BodyForm, Key, OnAbandon};
+use idempotent_http::{key, recording::RecordRule};
 use serde_json::{Value, json};
 
 use crate::{
@@ -13,6 +13,7 @@ use crate::{
     idempotency::Idempotency,
     key_source::KeySource,
     not_run::NOT_RUN,
+    policy::PolicyDefaults,
     problem::ProblemKind,
     settings::StoreFailurePolicy,
 };
@@ -69,8 +70,7 @@ impl Idempotency {
             .sort_by_key(|operation| (first_path(operation), operation.name, operation.handler));
         let operations = operations.into_iter().map(|operation| {
             let time_limit = self.time_limit(operation);
-            let policy = settings.policy.values(operation);
-            describe(operation, &policy, time_limit, settings.header.as_str())
+            describe(operation, &settings.policy, time_limit, settings.header.as_str())
         });
         let problems = ProblemKind::ALL.into_iter();
         let problems = problems.flat_map(|kind| problems_of(kind, &settings.documentation));
@@ -122,10 +122,11 @@ fn first_path(operation: &Declaration) -> Option<&'static str> {
 
 fn describe(
     operation: &Declaration,
-    policy: &Policy,
+    defaults: &PolicyDefaults,
     time_limit: Option<Duration>,
     header: &str,
 ) -> Value {
+    let policy = defaults.values(operation);
     let leased = operation.claim == ClaimMode::Lease;
     json!({
         "handler": operation.handler,
@@ -154,7 +155,7 @@ fn describe(
             BodyForm::Ignored => "none",
             BodyForm::Custom => "custom",
         },
-        "record": match policy.record {
+        "record": match defaults.record_rule(operation) {
             RecordRule::Final => "final",
             RecordRule::Success => "success",
             RecordRule::All => "all",
@@ -174,10 +175,10 @@ fn describe(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{declaration::tests::LEASED, policy::PolicyDefaults};
+    use crate::declaration::tests::LEASED;
 
     fn describe_with_defaults(operation: &Declaration) -> Value {
-        describe(operation, &PolicyDefaults::default().values(operation), None, "k")
+        describe(operation, &PolicyDefaults::default(), None, "k")
     }
 
     #[test]

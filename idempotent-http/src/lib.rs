@@ -3,6 +3,7 @@
 //! | module | contents |
 //! |---|---|
 //! | [`key`] | the grammar of the key header, and the other places of a key |
+//! | [`recording`] | which responses are recorded with which headers, and their encoding |
 //!
 //! Servers and clients share these definitions. Applications use [`idempotent-actix`] or
 //! [`idempotent-client`]. Depend on this crate only to write an adapter for another framework.
@@ -11,5 +12,6 @@
 //! [`idempotent-client`]: https://docs.rs/idempotent-client
 
 pub mod key;
+pub mod recording;
 
 pub use idempotent_core::{Key, KeyError};

@@ -6,11 +6,12 @@ use bytes::Bytes;
 
 use idempotent_core::{
     BodyForm, Digester, EncodedRecording, Key, OnAbandon, OwnerToken, Policy, RecordId,
-    RecordedBody, Recording, RequestDigest, Runtime, ScopeId,
+    RequestDigest, Runtime, ScopeId,
     protocol::{Claim, ClaimOutcome},
     runtime::{Admission, Attempt, RuntimeOptions, Verdict},
     store::Store,
 };
+use idempotent_http::recording::{RecordedBody, encode};
 use test_support::{Fault, FaultyStore, Op};
 
 /// The time limit for each step of a test. Each takes far less.
@@ -30,13 +31,12 @@ pub(crate) fn request(body: &str) -> RequestDigest {
     digester.finish()
 }
 
-pub(crate) fn response(body: &'static str) -> Recording {
+pub(crate) fn response(body: &'static str) -> EncodedRecording {
     recording(&[], &RecordedBody::Whole(Bytes::from_static(body.as_bytes())))
 }
 
-pub(crate) fn recording(headers: &[(&[u8], &[u8])], body: &RecordedBody) -> Recording {
-    let encoded: Bytes = EncodedRecording::new(201, headers, body).into();
-    Recording::decode(&encoded).unwrap()
+pub(crate) fn recording(headers: &[(&[u8], &[u8])], body: &RecordedBody) -> EncodedRecording {
+    encode(201, headers, body)
 }
 
 /// Options without a purge, so that only the calls of the test reach the store.

@@ -4,9 +4,10 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use idempotent_core::{
-    BodyForm, Digester, Lease, OwnerToken, Policy, RecordId, RecordedBody, Recording, Store,
+    BodyForm, Digester, EncodedRecording, Lease, OwnerToken, Policy, RecordId, Store,
     runtime::{Admission, Attempt, AttemptOutcome, Runtime, RuntimeOptions, Verdict},
 };
+use idempotent_http::recording::{RecordedBody, Recording};
 use tokio::task::JoinSet;
 
 use crate::support::File;
@@ -19,8 +20,8 @@ fn digest() -> idempotent_core::RequestDigest {
     Digester::new("POST", "/orders", "", b"", BodyForm::Raw).finish()
 }
 
-fn response() -> Recording {
-    Recording::new(201, Vec::new(), RecordedBody::Whole(Bytes::from_static(b"done")))
+fn response() -> EncodedRecording {
+    Recording::new(201, Vec::new(), RecordedBody::Whole(Bytes::from_static(b"done"))).encode()
 }
 
 async fn process(file: &File) -> Runtime {

@@ -2,10 +2,11 @@
 
 use bytes::Bytes;
 use idempotent_core::{
-    BodyForm, Digester, Policy, RecordId, RecordedBody, Recording, RequestDigest,
+    BodyForm, Digester, Policy, RecordId, RequestDigest,
     runtime::{Admission, AttemptOutcome, Runtime, RuntimeOptions, Verdict},
     store::{Store, sqlite::SqliteStore},
 };
+use idempotent_http::recording::{RecordedBody, Recording};
 use test_support::{Fault, FaultyStore, Op};
 
 use crate::support::File;
@@ -22,7 +23,7 @@ async fn a_claim_in_a_transaction_gets_the_deferred_response() {
     let runtime = Runtime::new(store.clone(), RuntimeOptions::default());
     let (id, recording) = (
         RecordId::from_bytes([7; 32]),
-        Recording::new(201, Vec::new(), RecordedBody::Whole(Bytes::from_static(b"done"))),
+        Recording::new(201, Vec::new(), RecordedBody::Whole(Bytes::from_static(b"done"))).encode(),
     );
     let Admission::Proceed(attempt) =
         runtime.begin(id, digest("/a"), &Policy::DEFAULT).await.unwrap()

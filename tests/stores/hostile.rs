@@ -5,11 +5,12 @@ use std::{fmt, time::Duration};
 
 use bytes::Bytes;
 use idempotent_core::{
-    BodyForm, Digester, Key, Policy, RecordId, RecordState, RecordedBody, Recording, RequestDigest,
+    BodyForm, Digester, EncodedRecording, Key, Policy, RecordId, RecordState, RequestDigest,
     ScopeId,
     runtime::{Admission, Attempt, AttemptOutcome, Runtime, RuntimeOptions, Verdict},
     store::{Transaction, sqlite::SqliteStore},
 };
+use idempotent_http::recording::{RecordedBody, Recording};
 use sqlx::{
     AssertSqlSafe, Connection as _, SqliteConnection, SqlitePool, sqlite::SqliteJournalMode,
 };
@@ -117,8 +118,8 @@ fn digest() -> RequestDigest {
     Digester::new("POST", "/orders", "", b"", BodyForm::Raw).finish()
 }
 
-fn response() -> Recording {
-    Recording::new(201, Vec::new(), RecordedBody::Whole(Bytes::from_static(b"done")))
+fn response() -> EncodedRecording {
+    Recording::new(201, Vec::new(), RecordedBody::Whole(Bytes::from_static(b"done"))).encode()
 }
 
 /// Runs a script in an attempt's transaction.

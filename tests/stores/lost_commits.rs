@@ -15,7 +15,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use idempotent_core::{
     Abandoned, BodyForm, Digester, Key, Lease, OnAbandon, OwnerToken, Policy, RecordId,
-    RecordState, RecordedBody, Recording, RequestDigest, ScopeId, ShortText, Store, StoreError,
+    RecordState, RequestDigest, ScopeId, ShortText, Store, StoreError,
     protocol::{
         Claim, ClaimOutcome, Fence, RenewOutcome, Renewal, Resolution, ResolveOutcome,
         ResumablePage, Snapshot,
@@ -23,6 +23,7 @@ use idempotent_core::{
     runtime::{Admission, Attempt, AttemptOutcome, Runtime, RuntimeOptions, Verdict},
     store::{Transaction, TransactionClaim, Transactions, sqlite::SqliteStore},
 };
+use idempotent_http::recording::{RecordedBody, Recording};
 use sqlx::{SqliteConnection, SqlitePool};
 
 use crate::support::File;
@@ -271,7 +272,9 @@ impl Fixture {
 
     async fn replays(&self) -> bool {
         match self.begin(&Policy::DEFAULT).await {
-            Admission::Rejected(Verdict::Completed(response)) => response.status == 201,
+            Admission::Rejected(Verdict::Completed(response)) => {
+                Recording::decode(&response).is_ok_and(|response| response.status == 201)
+            }
             Admission::Rejected(_) | Admission::Proceed(_) => false,
         }
     }

@@ -10,13 +10,14 @@ use std::{
 
 use bytes::Bytes;
 use idempotent_core::{
-    Abandoned, BodyForm, Digester, Fingerprint, Lease, OwnerToken, Policy, RecordId, RecordState,
-    RecordedBody, Recording, Store,
+    Abandoned, BodyForm, Digester, EncodedRecording, Fingerprint, Lease, OwnerToken, Policy,
+    RecordId, RecordState, Store,
     internals::batched_sqlite,
     protocol::{Claim, ClaimOutcome, Fence},
     runtime::{Admission, Attempt, AttemptOutcome, Runtime, RuntimeOptions, Verdict},
     store::sqlite::SqliteStore,
 };
+use idempotent_http::recording::{RecordedBody, Recording};
 use sqlx::{ConnectOptions, Connection, SqlitePool};
 use tokio::task::JoinSet;
 
@@ -42,8 +43,8 @@ fn digest() -> idempotent_core::RequestDigest {
     Digester::new("POST", "/orders", "", b"", BodyForm::Raw).finish()
 }
 
-fn response() -> Recording {
-    Recording::new(201, Vec::new(), RecordedBody::Whole(Bytes::from_static(b"done")))
+fn response() -> EncodedRecording {
+    Recording::new(201, Vec::new(), RecordedBody::Whole(Bytes::from_static(b"done"))).encode()
 }
 
 fn new_claim() -> Claim {

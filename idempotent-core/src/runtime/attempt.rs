@@ -217,7 +217,7 @@ impl Attempt {
     /// transaction was committed; if it was not, the attempt is abandoned.
     pub async fn complete(mut self, recording: impl Into<EncodedRecording>) -> AttemptOutcome {
         self.inner.operation.end();
-        let action = EndAction::Complete(recording.into().into());
+        let action = EndAction::Complete(recording.into());
         match mem::replace(&mut self.inner.effects, Effects::Elsewhere) {
             Effects::Elsewhere => self.inner.end(action).await,
             // Boxed: keeps the future small for attempts without a transaction.
@@ -236,7 +236,7 @@ impl Attempt {
         recording: impl Into<EncodedRecording>,
     ) -> AttemptOutcome {
         self.inner.operation.end();
-        self.inner.end_without_effects(EndAction::Complete(recording.into().into())).await
+        self.inner.end_without_effects(EndAction::Complete(recording.into())).await
     }
 
     /// Releases the key because nothing was done: the next request runs as the first. The writes of

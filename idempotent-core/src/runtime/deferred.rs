@@ -155,17 +155,16 @@ impl Deferrals {
 
     /// Hands an end to the background, and returns whether there was room for it.
     ///
-    /// If there is no room for the body of a response, its status and headers are kept. If there is
-    /// no room for these either, the end is dropped and the lease expires.
+    /// If there is no room for a whole recording, it is kept without its body. If there is no room
+    /// for that either, the end is dropped and the lease expires.
     pub(super) fn defer(self: &Arc<Self>, mut end: DeferredEnd) -> bool {
         let (id, limit) = (end.id, self.options.deferred_bytes);
         if !self.ledger.reserve(end.bytes(), limit) {
-            match end.without_body() {
+            match end.shortened() {
                 Some(smaller) if self.ledger.reserve(smaller.bytes(), limit) => {
                     tracing::warn!(
                         id = %id.short(), limit,
-                        "no room to defer the body of a response; keeping only its status and \
-                         headers"
+                        "no room to defer a whole recording; keeping it without its body"
                     );
                     end = smaller;
                 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::{
-    error::StoreError, protocol::ClaimOutcome, record_id::RecordId, recording::Recording,
+    error::StoreError, protocol::ClaimOutcome, record_id::RecordId, recording::EncodedRecording,
     short_text::ShortText,
 };
 
@@ -14,8 +14,8 @@ use crate::{
 /// Exhaustive: each verdict needs its own response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The operation is complete. Contains its recorded response, to be replayed.
-    Completed(Recording),
+    /// The operation is complete. Contains its recorded outcome, to be replayed.
+    Completed(EncodedRecording),
     /// Another attempt is in flight.
     InFlight {
         /// The remaining time of its lease. Zero if the time is unknown.
@@ -76,7 +76,7 @@ impl Verdict {
     }
 
     pub(super) fn of_recording(id: &RecordId, recording: &Bytes) -> Self {
-        match Recording::decode(recording) {
+        match EncodedRecording::verify(recording.clone()) {
             Ok(recording) => Self::Completed(recording),
             Err(error) => {
                 tracing::error!(

@@ -11,10 +11,11 @@ use std::sync::{
 
 use bytes::Bytes;
 use idempotent_core::{
-    Policy, RecordId, RecordedBody, Recording, Runtime,
+    EncodedRecording, Policy, RecordId, Runtime,
     runtime::{Admission, AttemptOutcome, RuntimeOptions, Verdict},
     store::{postgres::PostgresStore, sqlite::SqliteStore},
 };
+use idempotent_http::recording::{RecordedBody, Recording};
 use sqlx::{
     AssertSqlSafe, PgConnection, PgPool, SqliteConnection, SqlitePool,
     sqlite::{SqliteJournalMode, SqlitePoolOptions},
@@ -55,9 +56,9 @@ fn options() -> RuntimeOptions {
 }
 
 /// A response that needs new pages.
-fn large() -> Recording {
+fn large() -> EncodedRecording {
     let body = Bytes::from(vec![b'x'; 100_000]);
-    Recording::new(201, Vec::new(), RecordedBody::Whole(body))
+    Recording::new(201, Vec::new(), RecordedBody::Whole(body)).encode()
 }
 
 /// Limits the file for a connection.
@@ -171,7 +172,11 @@ impl Fixture {
     }
 
     /// Runs a handler that writes one effect, and responds with this recording.
-    async fn run_in_transaction(&self, id: RecordId, response: &Recording) -> AttemptOutcome {
+    async fn run_in_transaction(
+        &self,
+        id: RecordId,
+        response: &EncodedRecording,
+    ) -> AttemptOutcome {
         let mut attempt = proceed(&self.process, id, &Policy::DEFAULT).await;
         attempt.begin_transaction().await.unwrap();
         let mut transaction = attempt.take_transaction().unwrap();

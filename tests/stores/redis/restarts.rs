@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use idempotent_core::{
-    BodyForm, Digester, Policy, RecordState, RecordedBody, Recording, RequestDigest,
+    BodyForm, Digester, EncodedRecording, Policy, RecordState, RequestDigest,
     runtime::{Admission, Attempt, AttemptOutcome, Runtime, RuntimeOptions, Verdict},
     store::redis::RedisStore,
 };
+use idempotent_http::recording::{RecordedBody, Recording};
 use tokio::task::JoinSet;
 
 use super::helpers::key;
@@ -19,9 +20,9 @@ fn digest() -> RequestDigest {
     Digester::new("POST", "/payments", "", b"text/plain", BodyForm::Raw).finish()
 }
 
-fn response(run: usize) -> Recording {
+fn response(run: usize) -> EncodedRecording {
     let body = RecordedBody::Whole(Bytes::from(format!("run {run}")));
-    Recording::new(201, Vec::new(), body)
+    Recording::new(201, Vec::new(), body).encode()
 }
 
 async fn begin_first(runtime: &Runtime, id: idempotent_core::RecordId) -> Attempt {

@@ -13,11 +13,12 @@ use std::{
 
 use bytes::Bytes;
 use idempotent_core::{
-    BodyForm, Digester, Fingerprint, Lease, OwnerToken, Policy, RecordId, RecordState,
-    RecordedBody, Recording, RequestDigest, Runtime, Store,
+    BodyForm, Digester, EncodedRecording, Fingerprint, Lease, OwnerToken, Policy, RecordId,
+    RecordState, RequestDigest, Runtime, Store,
     protocol::{Claim, ClaimOutcome, Fence},
     runtime::RuntimeOptions,
 };
+use idempotent_http::recording::{RecordedBody, Recording};
 use tokio::{
     task::{JoinSet, LocalSet},
     time::timeout,
@@ -109,8 +110,8 @@ pub fn digest() -> RequestDigest {
     Digester::new("POST", "/payments", "", b"", BodyForm::Raw).finish()
 }
 
-pub fn recording() -> Recording {
-    Recording::new(201, Vec::new(), RecordedBody::Whole(Bytes::from_static(b"paid")))
+pub fn recording() -> EncodedRecording {
+    Recording::new(201, Vec::new(), RecordedBody::Whole(Bytes::from_static(b"paid"))).encode()
 }
 
 pub fn runtime(store: impl Store) -> Runtime {
@@ -205,7 +206,7 @@ impl<S: Store + Clone> ProxiedStore<S> {
         let lease = Lease { id: id(), owner: claim().owner };
         self.retry(async || self.proxied.look_up(&lease.id).await).await;
         assert_eq!(
-            self.proxied.complete(&lease, &recording().encode()).await.unwrap(),
+            self.proxied.complete(&lease, &recording().into()).await.unwrap(),
             Fence::Fenced
         );
         assert_eq!(self.proxied.release(&lease).await.unwrap(), Fence::Fenced);
@@ -241,7 +242,7 @@ impl<S: Store + Clone> ProxiedStore<S> {
             }
             Step::Complete => {
                 assert_eq!(
-                    self.proxied.complete(&lease, &recording().encode()).await.unwrap(),
+                    self.proxied.complete(&lease, &recording().into()).await.unwrap(),
                     Fence::Passed
                 );
             }

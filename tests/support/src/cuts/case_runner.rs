@@ -107,7 +107,7 @@ impl<S: Store + Clone> CaseRunner<S> {
             matches!(store.competing_claim(&id).await, ClaimOutcome::InFlight { .. }),
             "{case:?}"
         );
-        let recording = recording().encode();
+        let recording = bytes::Bytes::from(recording());
         let lease = Lease { id, owner };
         let completed = store.retry(async || store.direct.complete(&lease, &recording).await).await;
         assert_eq!(completed, Fence::Passed, "{case:?}");
@@ -117,7 +117,7 @@ impl<S: Store + Clone> CaseRunner<S> {
     async fn completion_repeated(&self, case: Case) -> Observed {
         let Self { store, .. } = self;
         let (lease, _) = store.prepare(case.step).await;
-        let recording = recording().encode();
+        let recording = bytes::Bytes::from(recording());
         store.count(Some(case.plan)).await;
         let first = store.proxied.complete(&lease, &recording).await;
         self.cut()?;
