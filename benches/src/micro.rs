@@ -12,8 +12,7 @@ use std::{
 
 use bytes::Bytes;
 use idempotent_core::{
-    BodyForm, Digester, FingerprintKeys, Lease, OwnerToken, RecordId, RequestDigest, ScopeId,
-    canonical_json,
+    Digester, FingerprintKeys, Lease, OwnerToken, RecordId, RequestDigest, ScopeId, canonical_json,
     clock::Timestamp,
     protocol::Claim,
     store::{Store, memory::MemoryStore},
@@ -93,7 +92,7 @@ fn repeat<T>(mut step: impl FnMut() -> T + 'static) -> Box<dyn FnMut(u64)> {
 }
 
 fn digest(body: &[u8]) -> RequestDigest {
-    let mut digester = Digester::new("POST", "/work", "", b"application/json", BodyForm::Raw);
+    let mut digester = Digester::new(["POST", "/work"]);
     digester.update(black_box(body));
     digester.finish()
 }

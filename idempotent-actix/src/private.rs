@@ -20,8 +20,8 @@ pub use crate::{
         scope_by, scope_of, scope_of_request,
     },
 };
-pub use idempotent_core::{BodyForm as Fingerprint, OnAbandon};
-pub use idempotent_http::{key::KeyPlace, recording::RecordRule};
+pub use idempotent_core::OnAbandon;
+pub use idempotent_http::{digest::BodyForm as Fingerprint, key::KeyPlace, recording::RecordRule};
 pub use inventory::submit;
 pub use std::option::Option::{None, Some};
 

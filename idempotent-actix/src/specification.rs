@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use actix_web::{Error, HttpRequest, HttpResponse};
-use idempotent_core::{BodyForm, Key, OnAbandon};
-use idempotent_http::{key, recording::RecordRule};
+use idempotent_core::{Key, OnAbandon};
+use idempotent_http::{digest::BodyForm, key, recording::RecordRule};
 use serde_json::{Value, json};
 
 use crate::{

@@ -38,8 +38,7 @@ pub mod transition;
 pub use connect::{ConnectError, connect};
 pub use error::StoreError;
 pub use fingerprint::{
-    BodyForm, Digester, Fingerprint, FingerprintKeyError, FingerprintKeys, RequestDigest,
-    canonical_json,
+    Digester, Fingerprint, FingerprintKeyError, FingerprintKeys, RequestDigest, canonical_json,
 };
 pub use key::{Key, KeyError};
 pub use lease::{Lease, OwnerToken};

@@ -3,6 +3,7 @@
 //! | module | contents |
 //! |---|---|
 //! | [`key`] | the grammar of the key header, and the other places of a key |
+//! | [`digest`] | the digest of a request: what "the same request" means |
 //! | [`recording`] | which responses are recorded with which headers, and their encoding |
 //!
 //! Servers and clients share these definitions. Applications use [`idempotent-actix`] or
@@ -11,6 +12,7 @@
 //! [`idempotent-actix`]: https://docs.rs/idempotent-actix
 //! [`idempotent-client`]: https://docs.rs/idempotent-client
 
+pub mod digest;
 pub mod key;
 pub mod recording;
 

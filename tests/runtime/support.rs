@@ -5,8 +5,8 @@ use std::{future::Future, time::Duration};
 use bytes::Bytes;
 
 use idempotent_core::{
-    BodyForm, Digester, EncodedRecording, Key, OnAbandon, OwnerToken, Policy, RecordId,
-    RequestDigest, Runtime, ScopeId,
+    Digester, EncodedRecording, Key, OnAbandon, OwnerToken, Policy, RecordId, RequestDigest,
+    Runtime, ScopeId,
     protocol::{Claim, ClaimOutcome},
     runtime::{Admission, Attempt, RuntimeOptions, Verdict},
     store::Store,
@@ -26,7 +26,7 @@ pub(crate) fn id(key: &str) -> RecordId {
 }
 
 pub(crate) fn request(body: &str) -> RequestDigest {
-    let mut digester = Digester::new("POST", "/payments", "", b"application/json", BodyForm::Raw);
+    let mut digester = Digester::new(["POST", "/payments"]);
     digester.update(body.as_bytes());
     digester.finish()
 }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use idempotent_core::{
-    BodyForm, Digester, EncodedRecording, Lease, OwnerToken, Policy, RecordId, Store,
+    Digester, EncodedRecording, Lease, OwnerToken, Policy, RecordId, Store,
     runtime::{Admission, Attempt, AttemptOutcome, Runtime, RuntimeOptions, Verdict},
 };
 use idempotent_http::recording::{RecordedBody, Recording};
@@ -17,7 +17,7 @@ fn id(key: u8) -> RecordId {
 }
 
 fn digest() -> idempotent_core::RequestDigest {
-    Digester::new("POST", "/orders", "", b"", BodyForm::Raw).finish()
+    Digester::new(["POST", "/orders"]).finish()
 }
 
 fn response() -> EncodedRecording {

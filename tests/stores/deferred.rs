@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use idempotent_core::{
-    BodyForm, Digester, Policy, RecordId, RequestDigest,
+    Digester, Policy, RecordId, RequestDigest,
     runtime::{Admission, AttemptOutcome, Runtime, RuntimeOptions, Verdict},
     store::{Store, sqlite::SqliteStore},
 };
@@ -12,7 +12,7 @@ use test_support::{Fault, FaultyStore, Op};
 use crate::support::File;
 
 fn digest(path: &str) -> RequestDigest {
-    Digester::new("POST", path, "", b"text/plain", BodyForm::Raw).finish()
+    Digester::new(["POST", path]).finish()
 }
 
 #[tokio::test]

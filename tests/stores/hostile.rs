@@ -5,8 +5,7 @@ use std::{fmt, time::Duration};
 
 use bytes::Bytes;
 use idempotent_core::{
-    BodyForm, Digester, EncodedRecording, Key, Policy, RecordId, RecordState, RequestDigest,
-    ScopeId,
+    Digester, EncodedRecording, Key, Policy, RecordId, RecordState, RequestDigest, ScopeId,
     runtime::{Admission, Attempt, AttemptOutcome, Runtime, RuntimeOptions, Verdict},
     store::{Transaction, sqlite::SqliteStore},
 };
@@ -115,7 +114,7 @@ fn id(key: &str) -> RecordId {
 }
 
 fn digest() -> RequestDigest {
-    Digester::new("POST", "/orders", "", b"", BodyForm::Raw).finish()
+    Digester::new(["POST", "/orders"]).finish()
 }
 
 fn response() -> EncodedRecording {

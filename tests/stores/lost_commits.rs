@@ -14,8 +14,8 @@ use std::{
 use async_trait::async_trait;
 use bytes::Bytes;
 use idempotent_core::{
-    Abandoned, BodyForm, Digester, Key, Lease, OnAbandon, OwnerToken, Policy, RecordId,
-    RecordState, RequestDigest, ScopeId, ShortText, Store, StoreError,
+    Abandoned, Digester, Key, Lease, OnAbandon, OwnerToken, Policy, RecordId, RecordState,
+    RequestDigest, ScopeId, ShortText, Store, StoreError,
     protocol::{
         Claim, ClaimOutcome, Fence, RenewOutcome, Renewal, Resolution, ResolveOutcome,
         ResumablePage, Snapshot,
@@ -208,7 +208,7 @@ struct Fixture {
 }
 
 fn digest() -> RequestDigest {
-    Digester::new("POST", "/", "", b"", BodyForm::Raw).finish()
+    Digester::new(["POST", "/"]).finish()
 }
 
 fn id() -> RecordId {

@@ -10,8 +10,8 @@ use std::{
 
 use bytes::Bytes;
 use idempotent_core::{
-    Abandoned, BodyForm, Digester, EncodedRecording, Fingerprint, Lease, OwnerToken, Policy,
-    RecordId, RecordState, Store,
+    Abandoned, Digester, EncodedRecording, Fingerprint, Lease, OwnerToken, Policy, RecordId,
+    RecordState, Store,
     internals::batched_sqlite,
     protocol::{Claim, ClaimOutcome, Fence},
     runtime::{Admission, Attempt, AttemptOutcome, Runtime, RuntimeOptions, Verdict},
@@ -40,7 +40,7 @@ fn id(key: u8) -> RecordId {
 }
 
 fn digest() -> idempotent_core::RequestDigest {
-    Digester::new("POST", "/orders", "", b"", BodyForm::Raw).finish()
+    Digester::new(["POST", "/orders"]).finish()
 }
 
 fn response() -> EncodedRecording {

@@ -8,7 +8,7 @@ use idempotent_actix::{
     store::{self, MemoryStore, PostgresStore, SqliteStore, Store},
 };
 use idempotent_core::{
-    BodyForm, Digester, Key, Policy, RecordId, Runtime,
+    Digester, Key, Policy, RecordId, Runtime,
     runtime::{Admission, RuntimeOptions},
 };
 use sqlx::postgres::PgPoolOptions;
@@ -82,7 +82,7 @@ async fn hold_leases(store: impl Store, leases: usize) {
     for number in 0..leases {
         let key = Key::from_text(format!("held-{number}")).unwrap();
         let id = RecordId::new(env!("CARGO_PKG_NAME"), &ScopeId::new("bench"), "hold", &key);
-        let digest = Digester::new("POST", "/", "", b"", BodyForm::Raw).finish();
+        let digest = Digester::new(["POST", "/"]).finish();
         let Admission::Proceed(attempt) = runtime.begin(id, digest, &policy).await.unwrap() else {
             panic!("the key is not new")
         };

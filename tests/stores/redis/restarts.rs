@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use idempotent_core::{
-    BodyForm, Digester, EncodedRecording, Policy, RecordState, RequestDigest,
+    Digester, EncodedRecording, Policy, RecordState, RequestDigest,
     runtime::{Admission, Attempt, AttemptOutcome, Runtime, RuntimeOptions, Verdict},
     store::redis::RedisStore,
 };
@@ -17,7 +17,7 @@ use test_support::servers::redis::{IN_MEMORY, Server};
 const ATTEMPTS: usize = 32;
 
 fn digest() -> RequestDigest {
-    Digester::new("POST", "/payments", "", b"text/plain", BodyForm::Raw).finish()
+    Digester::new(["POST", "/payments"]).finish()
 }
 
 fn response(run: usize) -> EncodedRecording {

@@ -13,8 +13,8 @@ use std::{
 
 use bytes::Bytes;
 use idempotent_core::{
-    BodyForm, Digester, EncodedRecording, Fingerprint, Lease, OwnerToken, Policy, RecordId,
-    RecordState, RequestDigest, Runtime, Store,
+    Digester, EncodedRecording, Fingerprint, Lease, OwnerToken, Policy, RecordId, RecordState,
+    RequestDigest, Runtime, Store,
     protocol::{Claim, ClaimOutcome, Fence},
     runtime::RuntimeOptions,
 };
@@ -107,7 +107,7 @@ pub fn id() -> RecordId {
 }
 
 pub fn digest() -> RequestDigest {
-    Digester::new("POST", "/payments", "", b"", BodyForm::Raw).finish()
+    Digester::new(["POST", "/payments"]).finish()
 }
 
 pub fn recording() -> EncodedRecording {

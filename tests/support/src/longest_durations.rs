@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use idempotent_core::{
-    BodyForm, Digester, EncodedRecording, Fingerprint, Lease, OwnerToken, Policy, RecordId,
-    RequestDigest, Runtime, Store,
+    Digester, EncodedRecording, Fingerprint, Lease, OwnerToken, Policy, RecordId, RequestDigest,
+    Runtime, Store,
     protocol::{Claim, ClaimOutcome, Fence, RenewOutcome, Renewal},
     runtime::{Admission, AttemptOutcome, RuntimeOptions, Verdict},
     store::TransactionClaim,
@@ -76,7 +76,7 @@ fn recording() -> EncodedRecording {
 }
 
 fn digest() -> RequestDigest {
-    Digester::new("POST", "/payments", "", b"", BodyForm::Raw).finish()
+    Digester::new(["POST", "/payments"]).finish()
 }
 
 async fn check_runtime(store: impl Store + Clone) {
