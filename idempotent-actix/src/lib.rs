@@ -45,6 +45,7 @@ mod unsupported;
 
 pub use idempotent_core::{DerivedKey, Key, KeyError, OnAbandon, RecordId, StoreError};
 pub use idempotent_http::{
+    header_names::EXPOSED_HEADERS,
     key::{KeyHeaderError, KeyRule, parse_key},
     recording::RecordRule,
 };
@@ -57,7 +58,6 @@ pub use idempotency::{AmbiguousNamespace, Idempotency};
 pub use key_source::IntoKey;
 pub use operation::{Operation, OperationError, Reconciliation, Step};
 pub use outcome::{Disposition, RequestOutcome};
-pub use problem::render::EXPOSED_HEADERS;
 pub use settings::StoreFailurePolicy;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 pub use tx::{Tx, TxError};

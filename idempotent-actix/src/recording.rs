@@ -25,15 +25,15 @@ use actix_web::{
 };
 use bytes::Bytes;
 pub use idempotent_core::{EncodedRecording, RecordingError};
-use idempotent_http::recording;
 pub use idempotent_http::recording::{RecordedBody, Recording};
+use idempotent_http::{header_names, recording};
 
 use crate::chunks::Chunks;
 
 /// Marks a replayed response; its value is `true`.
-pub(crate) const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
+pub(crate) const REPLAYED: HeaderName = HeaderName::from_static(header_names::REPLAYED);
 /// Marks a replay whose body was not recorded; its value is `omitted`.
-pub(crate) const REPLAY: HeaderName = HeaderName::from_static("idempotency-replay");
+pub(crate) const REPLAY: HeaderName = HeaderName::from_static(header_names::REPLAY);
 
 /// Encodes a response, within `limit` bytes of headers and body together.
 fn encode(head: &ResponseHead, body: &RecordedBody, limit: usize) -> EncodedRecording {

@@ -22,7 +22,7 @@ use crate::{
     in_flight::ReachedLimit,
     operation::OperationContext,
     outcome::{Replayable, RequestOutcome},
-    problem::{self, ProblemKind},
+    problem::ProblemKind,
     recording,
     request::{Guard, KeyedRequest, RequestContent},
     scope::GLOBAL,
@@ -272,7 +272,7 @@ impl KeyedRun {
         tracing::error!(
             id = %id.short(), %error, cause, "claiming a key failed; its request was refused"
         );
-        let kind = problem::kind_of(error);
+        let kind = ProblemKind::of_store(error);
         if kind == ProblemKind::RecordUnreadable {
             // The record may be that of an attempt that was run.
             return self.refusals().refuse(kind, RequestOutcome::Unavailable);

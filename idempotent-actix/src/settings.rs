@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use actix_web::{HttpRequest, HttpResponse, http::header::HeaderName};
-use idempotent_http::key::KeyRule;
+use idempotent_http::{header_names, key::KeyRule};
 
 use crate::{
     in_flight,
@@ -31,7 +31,7 @@ pub(crate) struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            header: HeaderName::from_static("idempotency-key"),
+            header: HeaderName::from_static(header_names::KEY),
             body_limit: 2 << 20,
             recording: recording::RecordingLimits { bytes: 1 << 20, time: Duration::from_secs(5) },
             policy: PolicyDefaults::default(),

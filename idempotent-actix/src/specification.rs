@@ -108,7 +108,7 @@ fn problems_of(kind: ProblemKind, documentation: &str) -> impl Iterator<Item = V
         json!({
             "type": url,
             "code": kind.code(),
-            "status": status.as_u16(),
+            "status": status,
             "title": kind.title(),
             "when": when,
             "retryable": retryable,

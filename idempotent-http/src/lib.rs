@@ -4,6 +4,8 @@
 //! |---|---|
 //! | [`key`] | the grammar of the key header, and the other places of a key |
 //! | [`digest`] | the digest of a request: what "the same request" means |
+//! | [`problem`] | problems (RFC 9457), their codes, and how they are written as JSON |
+//! | [`header_names`] | the names of header fields |
 //! | [`recording`] | which responses are recorded with which headers, and their encoding |
 //!
 //! Servers and clients share these definitions. Applications use [`idempotent-actix`] or
@@ -13,7 +15,12 @@
 //! [`idempotent-client`]: https://docs.rs/idempotent-client
 
 pub mod digest;
+pub mod header_names;
 pub mod key;
+mod not_run;
+pub mod problem;
 pub mod recording;
 
 pub use idempotent_core::{Key, KeyError};
+
+pub use not_run::not_run_mark;

@@ -5,10 +5,10 @@ use std::fmt;
 use bytes::{Buf, Bytes};
 use idempotent_core::{EncodedRecording, RecordingError};
 
-mod headers;
+mod lines;
 mod rule;
 
-pub use self::{headers::recorded_lines, rule::RecordRule};
+pub use self::{lines::recorded_lines, rule::RecordRule};
 
 /// A recorded response: status, header lines in order, and body.
 ///

@@ -7,7 +7,7 @@ use actix_web::{
     dev::Payload,
     error::InternalError,
     http::{
-        Version,
+        Method, Version,
         header::{self, HeaderValue},
     },
 };
@@ -41,7 +41,8 @@ pub(super) fn check_head<K: Presence, M: Methods>(
 ) -> Result<HeadKey, Problem> {
     if !M::METHODS.contains(request.method()) {
         let kind = ProblemKind::MethodNotAllowed;
-        return Err(idempotency.problem(kind, kind.advice()).with_allow(M::METHODS));
+        let methods: Vec<_> = M::METHODS.iter().map(Method::as_str).collect();
+        return Err(idempotency.problem(kind, kind.advice()).with_allow(methods.join(", ")));
     }
     let settings = idempotency.settings();
     let headers = request.headers();
