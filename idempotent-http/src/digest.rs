@@ -21,6 +21,20 @@ pub enum BodyForm {
     Custom,
 }
 
+impl BodyForm {
+    /// Returns the form in the words of the specification and of the attribute's `fingerprint`;
+    /// `custom` for a function.
+    #[must_use]
+    pub const fn specified(self) -> &'static str {
+        match self {
+            Self::Raw => "body",
+            Self::Json => "json",
+            Self::Ignored => "none",
+            Self::Custom => "custom",
+        }
+    }
+}
+
 /// All parts of a request that its digest consists of, except the body.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestParts<'a> {

@@ -7,6 +7,7 @@
 //! | [`problem`] | problems (RFC 9457), their codes, and how they are written as JSON |
 //! | [`header_names`] | the names of header fields |
 //! | [`recording`] | which responses are recorded with which headers, and their encoding |
+//! | [`specification`] | the published policy of operations, as JSON |
 //!
 //! Servers and clients share these definitions. Applications use [`idempotent-actix`] or
 //! [`idempotent-client`]. Depend on this crate only to write an adapter for another framework.
@@ -20,6 +21,7 @@ pub mod key;
 mod not_run;
 pub mod problem;
 pub mod recording;
+pub mod specification;
 
 pub use idempotent_core::{Key, KeyError};
 

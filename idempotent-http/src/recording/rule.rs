@@ -16,6 +16,16 @@ pub enum RecordRule {
 }
 
 impl RecordRule {
+    /// Returns the rule in the words of the specification and of the attribute's `record`.
+    #[must_use]
+    pub const fn specified(self) -> &'static str {
+        match self {
+            Self::Final => "final",
+            Self::Success => "success",
+            Self::All => "all",
+        }
+    }
+
     /// Returns whether a response with this status is recorded.
     #[must_use]
     pub const fn keeps(self, status: u16) -> bool {
