@@ -4,16 +4,14 @@ use std::borrow::Cow;
 
 use idempotent_core::{Key, KeyError};
 
+mod fault;
 mod form;
 mod json;
 mod place;
 mod rule;
 mod structured;
 
-pub use self::{
-    place::{KeyFault, KeyPlace},
-    rule::KeyRule,
-};
+pub use self::{fault::KeyFault, place::KeyPlace, rule::KeyRule};
 
 /// The syntax of the header's value, in the words of the specification.
 pub const SYNTAX: &str = "a Structured Field String (RFC 9651), or a bare token of visible ASCII \

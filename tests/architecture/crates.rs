@@ -57,10 +57,20 @@ fn the_core_with_all_stores_depends_on_no_framework() {
 }
 
 #[test]
+fn http_depends_on_no_framework_and_no_backend() {
+    let tree = tree(&["-p", "idempotent-http", "--all-features"]);
+    assert!(tree.contains(&"idempotent-core".to_owned()), "{tree:?}");
+    assert_without(
+        &tree,
+        &["actix-web", "actix-http", "axum", "http", "hyper", "reqwest", "sqlx", "redis"],
+    );
+}
+
+#[test]
 fn the_client_depends_on_no_server_and_no_database() {
     let tree = tree(&["-p", "idempotent-client"]);
     assert!(tree.contains(&"reqwest".to_owned()), "this is not the dependency tree of the client");
-    assert_without(&tree, &["actix-web", "idempotent-actix", "idempotent-core", "sqlx", "redis"]);
+    assert_without(&tree, &["actix-web", "idempotent-actix", "idempotent-macros", "sqlx", "redis"]);
 }
 
 #[test]
@@ -76,7 +86,7 @@ fn published_crates_depend_on_no_test_only_crate() {
     assert_without(&tree(&["-p", "idempotent-core", "--features", features]), TEST_ONLY);
     let features = format!("{features},identity,httpauth");
     assert_without(&tree(&["-p", "idempotent-actix", "--features", &features]), TEST_ONLY);
-    for package in ["idempotent-macros", "idempotent-client"] {
+    for package in ["idempotent-macros", "idempotent-http", "idempotent-client"] {
         assert_without(&tree(&["-p", package, "--all-features"]), TEST_ONLY);
     }
 }

@@ -80,13 +80,14 @@ fn render(texts: &Texts) -> String {
 }
 
 /// The files whose texts are sent to clients.
-const CLIENT: [&str; 6] = [
+const CLIENT: [&str; 7] = [
     "idempotent-actix/src/builder/settings.rs",
-    "idempotent-actix/src/problem",
     "idempotent-actix/src/request/",
     "idempotent-actix/src/run/failure.rs",
     "idempotent-actix/src/unsupported.rs",
     "idempotent-core/src/key.rs",
+    "idempotent-http/src/key",
+    "idempotent-http/src/problem",
 ];
 
 /// Keywords of SQL, which no sentence contains in upper case, except in backquotes.

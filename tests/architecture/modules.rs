@@ -28,6 +28,10 @@ const CORE: &[&str] = &[
     "sync",
 ];
 
+/// The modules at the root of `idempotent-http`. Each may use those that are listed below it.
+const HTTP: &[&str] =
+    &["specification", "problem", "recording", "digest", "not_run", "key", "header_names"];
+
 /// The modules at the root of `idempotent-client`. Each may use those that are listed below it.
 const CLIENT: &[&str] = &[
     "guide",
@@ -175,6 +179,11 @@ fn modules_of_the_actix_crate_use_only_those_below() {
 }
 
 #[test]
+fn modules_of_http_use_only_those_below() {
+    assert_layered("idempotent-http", HTTP, 1);
+}
+
+#[test]
 fn modules_of_the_client_use_only_those_below() {
     assert_layered("idempotent-client", CLIENT, 15);
 }
@@ -192,6 +201,11 @@ fn the_modules_of_the_core_have_no_cycles() {
 #[test]
 fn the_modules_of_the_actix_crate_have_no_cycles() {
     assert_no_cycles("idempotent-actix");
+}
+
+#[test]
+fn the_modules_of_http_have_no_cycles() {
+    assert_no_cycles("idempotent-http");
 }
 
 #[test]

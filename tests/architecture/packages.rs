@@ -2,8 +2,13 @@
 
 use crate::cargo;
 
-const PUBLISHED: [&str; 4] =
-    ["idempotent-core", "idempotent-macros", "idempotent-actix", "idempotent-client"];
+const PUBLISHED: [&str; 5] = [
+    "idempotent-core",
+    "idempotent-http",
+    "idempotent-macros",
+    "idempotent-actix",
+    "idempotent-client",
+];
 
 /// The folders of a published crate. Its manifest, licenses and Markdown files are at its root.
 /// Unit tests read `golden`.

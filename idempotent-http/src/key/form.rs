@@ -1,6 +1,6 @@
 //! A key in a field of an HTML form.
 
-use super::KeyFault;
+use super::fault::KeyFault;
 
 /// The type of the bodies that browsers send for a form without files.
 pub(super) const MEDIA_TYPE: &str = "application/x-www-form-urlencoded";

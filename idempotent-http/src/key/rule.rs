@@ -4,7 +4,7 @@ use idempotent_core::Key;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::KeyFault;
+use super::fault::KeyFault;
 
 /// A rule for keys, in addition to what [`parse_key`](super::parse_key) requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

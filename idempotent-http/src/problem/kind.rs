@@ -171,9 +171,9 @@ impl ProblemKind {
         self.facts().advice
     }
 
-    /// Returns every status of this kind, the usual one first. Each has the condition under which the
-    /// response has that status, if the kind has several or one of two meanings, and whether the
-    /// same request may be sent again.
+    /// Returns every status of this kind, the usual one first. Each has the condition under which
+    /// the response has that status, if the kind has several or one of two meanings, and whether
+    /// the same request may be sent again.
     #[must_use]
     pub fn statuses(self) -> Vec<(u16, Option<&'static str>, bool)> {
         let usual = self.status();
