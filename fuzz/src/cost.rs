@@ -10,11 +10,11 @@ use actix_web::{
 };
 use bytes::Bytes;
 use futures_util::{FutureExt as _, future::LocalBoxFuture};
-use idempotent_actix::store::connect;
-use idempotent_actix::{Idempotency, fingerprint, idempotent, recording, scope};
+use idempotent_actix::{Idempotency, fingerprint, idempotent, recording, scope, store::connect};
 use idempotent_core::{
-    Key, Recording, canonical_json, clock::Timestamp, store::memory::MemoryStore,
+    EncodedRecording, canonical_json, clock::Timestamp, store::memory::MemoryStore,
 };
+use idempotent_http::{key::parse_key, recording::Recording};
 use idempotent_redis::internals::decode_redis_record;
 
 use crate::Target;
@@ -31,7 +31,7 @@ const LEAST: Duration = Duration::from_micros(200);
 type Parser = (&'static str, fn(&[u8]));
 
 const PARSERS: [Parser; 9] = [
-    ("key", |value| drop(Key::parse(value))),
+    ("key", |value| drop(parse_key(value))),
     ("canonical form of JSON", |body| drop(canonical_json(body))),
     ("request with a key in JSON", |body| send("/json", "application/json", body)),
     ("request with a key in a form", |body| {
@@ -109,7 +109,8 @@ fn multipart(body: &[u8]) {
 
 fn decode_recording(content: &[u8]) {
     let checksum = crc32fast::hash(content).to_be_bytes();
-    drop(Recording::decode(&[content, &checksum].concat().into()));
+    let verified = EncodedRecording::verify([content, &checksum].concat().into());
+    drop(verified.map(|recording| Recording::decode(&recording)));
 }
 
 /// Records a response whose header lines are those of the text.

@@ -1,6 +1,7 @@
 //! The digest of a request.
 
-use idempotent_core::{BodyForm, Digester, RequestDigest};
+use idempotent_core::RequestDigest;
+use idempotent_http::digest::{BodyForm, RequestParts};
 
 use crate::input::Input;
 
@@ -18,7 +19,9 @@ struct Request {
 impl Request {
     fn digest<'a>(&self, chunks: impl IntoIterator<Item = &'a [u8]>) -> RequestDigest {
         let Self { form, method, path, query, content_type } = self;
-        let mut digester = Digester::new(method, path, query, content_type, *form);
+        let content_encoding = None;
+        let parts = RequestParts { method, path, query, content_type, content_encoding };
+        let mut digester = parts.digester(*form);
         chunks.into_iter().for_each(|chunk| digester.update(chunk));
         digester.finish()
     }

@@ -1,12 +1,12 @@
 //! The value of an `Idempotency-Key` header line.
 
-use idempotent_core::Key;
+use idempotent_http::{Key, key::parse_key};
 use sfv::{BareItem, Parser};
 
 /// Input: the value.
 pub(crate) fn run(value: &[u8]) {
     let expected = expected(value.trim_ascii());
-    match Key::parse(value) {
+    match parse_key(value) {
         Err(error) => {
             assert_eq!(expected, None, "refused: {error}");
             assert!(error.to_string().is_ascii());
@@ -42,13 +42,13 @@ fn has_each_form(key: &Key) {
     assert!(text.bytes().all(|byte| matches!(byte, b' '..=b'~')));
     let quoted = format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""));
     for spelling in [quoted.clone(), format!(" \t{quoted};a=\"\\\"\";b ")] {
-        assert_eq!(Key::parse(spelling.as_bytes()).as_ref(), Ok(key), "{spelling}");
+        assert_eq!(parse_key(spelling.as_bytes()).as_ref(), Ok(key), "{spelling}");
     }
     // What a proxy makes of two header lines.
-    let is_two = |two: String| assert!(Key::parse(two.as_bytes()).is_err(), "{two}");
+    let is_two = |two: String| assert!(parse_key(two.as_bytes()).is_err(), "{two}");
     is_two(format!("{quoted}, {quoted}"));
     if text.chars().all(is_allowed_in_a_bare_key) {
-        assert_eq!(Key::parse(text.as_bytes()).as_ref(), Ok(key));
+        assert_eq!(parse_key(text.as_bytes()).as_ref(), Ok(key));
         is_two(format!("{text}, {text}"));
     }
 }

@@ -3,14 +3,15 @@
 use std::{fmt, panic::Location, sync::Arc, time::Duration};
 
 use actix_web::{HttpRequest, HttpResponse, http::header::HeaderName};
-use idempotent_core::{OnAbandon, RecordRule, Runtime, Store, runtime::RuntimeOptions};
+use idempotent_core::{OnAbandon, Runtime, Store, runtime::RuntimeOptions};
+use idempotent_http::{key::KeyRule, recording::RecordRule};
 
 use crate::{
     declaration,
     fingerprint::FingerprintKeys,
     idempotency::{HandleOrigin, Idempotency, short_name},
     problem::Problem,
-    settings::{KeyRule, Settings, StoreFailurePolicy},
+    settings::{Settings, StoreFailurePolicy},
 };
 
 impl Idempotency {

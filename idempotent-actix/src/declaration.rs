@@ -11,7 +11,8 @@ use std::{
 
 use actix_web::{Error, HttpRequest};
 use futures_util::future::LocalBoxFuture;
-use idempotent_core::{BodyForm, OnAbandon, RecordRule, ScopeId};
+use idempotent_core::{OnAbandon, ScopeId};
+use idempotent_http::{digest::BodyForm, recording::RecordRule};
 
 use crate::key_source::{DeclaredSource, KeySource};
 

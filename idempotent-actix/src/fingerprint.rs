@@ -34,8 +34,7 @@
 
 use actix_web::{HttpMessage, HttpRequest, http::header};
 pub use idempotent_core::{FingerprintKeyError, FingerprintKeys};
-use memchr::memmem;
-use sha2::{Digest, Sha256};
+use idempotent_http::digest::{self, MultipartType};
 
 /// A fingerprint function for `multipart` bodies (RFC 2046 §5.1), such as forms with files (RFC
 /// 7578), to name in `fingerprint = "…"`.
@@ -61,32 +60,14 @@ use sha2::{Digest, Sha256};
 /// ```
 #[must_use]
 pub fn multipart(request: &HttpRequest, body: &[u8]) -> [u8; 32] {
-    let mut hasher = Sha256::new();
-    for encoding in request.headers().get_all(header::CONTENT_ENCODING) {
-        add(&mut hasher, encoding.as_bytes());
-    }
-    match media_type(request)
-        .and_then(|(media_type, boundary)| Some((media_type, parts(body, &boundary)?)))
-    {
-        Some((media_type, parts)) => {
-            add(&mut hasher, b"parts");
-            media_type.iter().for_each(|parameter| add(&mut hasher, parameter.as_bytes()));
-            parts.iter().for_each(|part| add(&mut hasher, part));
-        }
-        None => {
-            add(&mut hasher, b"as sent");
-            for content_type in request.headers().get_all(header::CONTENT_TYPE) {
-                add(&mut hasher, content_type.as_bytes());
-            }
-            add(&mut hasher, body);
-        }
-    }
-    hasher.finalize().into()
+    let lines = |name| request.headers().get_all(name).map(|value| value.as_bytes());
+    let media = media_type(request);
+    let (encodings, types) = (lines(header::CONTENT_ENCODING), lines(header::CONTENT_TYPE));
+    digest::multipart(encodings, types, media.as_ref(), body)
 }
 
-/// The media type of the request with its parameters except the boundary, and the boundary; `None`
-/// if the request has several of either.
-fn media_type(request: &HttpRequest) -> Option<(Vec<String>, String)> {
+/// The media type of the request; `None` if the request has several, or several boundaries.
+fn media_type(request: &HttpRequest) -> Option<MultipartType> {
     if request.headers().get_all(header::CONTENT_TYPE).count() != 1 {
         return None;
     }
@@ -95,43 +76,8 @@ fn media_type(request: &HttpRequest) -> Option<(Vec<String>, String)> {
     let (Some((_, boundary)), None) = (boundaries.next(), boundaries.next()) else { return None };
     let parameters = mime.params().filter(|(name, _)| *name != "boundary");
     let parameters = parameters.map(|(name, value)| format!("{name}={value}"));
-    let media_type = std::iter::once(mime.essence_str().to_owned()).chain(parameters).collect();
-    Some((media_type, boundary.as_str().to_owned()))
-}
-
-/// The parts of a body with their headers; `None` if another parser may find other parts.
-fn parts<'a>(body: &'a [u8], boundary: &str) -> Option<Vec<&'a [u8]>> {
-    let delimiter = ["--", boundary].concat().into_bytes();
-    let finder = memmem::Finder::new(&delimiter);
-    let mut rest = body.strip_prefix(&*delimiter).filter(|_| !boundary.is_empty())?;
-    let mut parts = Vec::new();
-    loop {
-        if let Some(end) = rest.strip_prefix(b"--") {
-            return matches!(end, b"" | b"\r\n").then_some(parts);
-        }
-        let content = rest.strip_prefix(b"\r\n")?;
-        // What follows the boundary is verified above, and what precedes it below, so it occurs
-        // nowhere else in the body.
-        let next = finder.find(content)?;
-        let part = content.get(..next)?.strip_suffix(b"\r\n")?;
-        if states_its_length(part) {
-            return None;
-        }
-        parts.push(part);
-        rest = content.get(next.checked_add(delimiter.len())?..)?;
-    }
-}
-
-/// Whether a part's headers may have a `Content-Length`, which some parsers use instead of the
-/// boundary.
-fn states_its_length(part: &[u8]) -> bool {
-    let headers = memmem::find(part, b"\r\n\r\n").and_then(|end| part.get(..end)).unwrap_or(part);
-    memmem::find(&headers.to_ascii_lowercase(), b"content-length").is_some()
-}
-
-fn add(hasher: &mut Sha256, bytes: &[u8]) {
-    hasher.update(u64::try_from(bytes.len()).unwrap_or(u64::MAX).to_be_bytes());
-    hasher.update(bytes);
+    let parameters = std::iter::once(mime.essence_str().to_owned()).chain(parameters).collect();
+    Some(MultipartType { parameters, boundary: boundary.as_str().to_owned() })
 }
 
 #[cfg(test)]

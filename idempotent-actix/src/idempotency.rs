@@ -9,7 +9,7 @@ use std::{
 
 use actix_web::{HttpRequest, HttpResponse};
 use idempotent_core::{
-    Key, Policy, RecordId, Recording, Runtime, ScopeId, StoreError,
+    EncodedRecording, Key, Policy, RecordId, Runtime, ScopeId, StoreError,
     protocol::{Resolution, ResolveOutcome, Snapshot},
 };
 use tokio_util::task::TaskTracker;
@@ -206,7 +206,8 @@ impl Idempotency {
     /// Resolves a held key. Use it once you know what the operation did.
     ///
     /// With a recording, the operation is completed, and the recording is replayed to later
-    /// requests; [`recording::from_response`](crate::recording::from_response) makes one. With
+    /// requests: [`recording::from_response`](crate::recording::from_response) makes one of a
+    /// response, and [`recording_of`](crate::job::recording_of) one of the result of a job. With
     /// `None`, the key is released, and the next request runs the handler.
     ///
     /// `seen` is the result of [`look_up`](Self::find_record). If the key is no longer held, or
@@ -223,10 +224,10 @@ impl Idempotency {
         &self,
         id: &RecordId,
         seen: &Snapshot,
-        recording: Option<&Recording>,
+        recording: Option<&EncodedRecording>,
     ) -> Result<ResolveOutcome, StoreError> {
-        let complete = |recording: &Recording| Resolution::Complete(recording.encode());
-        let resolution = recording.map_or(Resolution::Release, complete);
+        let recording = recording.map(|recording| recording.as_bytes().clone());
+        let resolution = recording.map_or(Resolution::Release, Resolution::Complete);
         self.inner.runtime.resolve(id, &seen.record.owner, &resolution).await
     }
 

@@ -2,22 +2,15 @@
 
 use std::{borrow::Cow, fmt};
 
-use actix_web::{Error, HttpRequest};
-use idempotent_core::KeyError;
+use actix_web::{Error, HttpMessage, HttpRequest, http::header};
+use idempotent_http::key::{KeyFault, KeyPlace};
 use uuid::Uuid;
 
-mod form;
-mod json;
-
-/// The place of the key in a request.
+/// The source of the key of a request.
 #[derive(Clone, Copy, Debug)]
 pub enum KeySource {
-    /// A request header, by its name in lower case.
-    Header(&'static str),
-    /// A field of a body of the type `application/x-www-form-urlencoded`.
-    Form(&'static str),
-    /// A member of a JSON body, by its JSON pointer (RFC 6901).
-    Json(&'static str),
+    /// A place in the request.
+    Place(KeyPlace),
     /// The application's own function, with its result as text.
     Function(fn(&HttpRequest, &[u8]) -> Result<Option<String>, Error>),
 }
@@ -49,54 +42,21 @@ pub const fn source_id(text: &str) -> u128 {
     hash
 }
 
-/// Why a request has no valid key.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum KeyFault {
-    /// The key is not valid.
-    #[error("is invalid: {0}")]
-    Invalid(#[from] KeyError),
-    /// The application's rule refuses the key.
-    #[error("is invalid: {0}")]
-    Refused(String),
-    #[error("is invalid: the request has more than one key")]
-    Repeated,
-    #[error("is invalid: the key is neither a string nor an integer")]
-    WrongType,
-    #[error("cannot be read: the body is not a form (application/x-www-form-urlencoded)")]
-    NotAForm,
-    #[error("cannot be read: the body is not valid JSON")]
-    NotJson,
-    #[error("cannot be read: the body has a Content-Encoding; send the body without one")]
-    Encoded,
-}
-
-impl KeySource {
-    /// Reads the text of the key from the body, which is not empty. `None`: there is no key.
-    ///
-    /// The key of [`Header`](Self::Header) and [`Function`](Self::Function) is not in the body.
-    pub(crate) fn read(
-        self,
-        request: &HttpRequest,
-        body: &[u8],
-    ) -> Result<Option<String>, KeyFault> {
-        match self {
-            Self::Header(_) | Self::Function(_) => Ok(None),
-            Self::Form(_) | Self::Json(_) if body.is_empty() => Ok(None),
-            Self::Form(_) | Self::Json(_) if form::is_encoded(request) => Err(KeyFault::Encoded),
-            Self::Form(field) if form::is_form(request) => form::field(body, field),
-            Self::Form(_) => Err(KeyFault::NotAForm),
-            Self::Json(pointer) => json::member(body, pointer),
-        }
-    }
+/// Reads the text of the key from the body. `None`: there is no key.
+pub(crate) fn read(
+    place: KeyPlace,
+    request: &HttpRequest,
+    body: &[u8],
+) -> Result<Option<String>, KeyFault> {
+    let encodings = request.headers().get_all(header::CONTENT_ENCODING);
+    place.read(body, request.content_type(), encodings.map(|encoding| encoding.as_bytes()))
 }
 
 /// The source in the words of a problem, as in "The … is invalid".
 impl fmt::Display for KeySource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Header(name) => write!(f, "header {name}"),
-            Self::Form(field) => write!(f, "form field `{field}`"),
-            Self::Json(pointer) => write!(f, "JSON member `{pointer}`"),
+            Self::Place(place) => place.fmt(f),
             Self::Function(_) => f.write_str("idempotency key of the request"),
         }
     }

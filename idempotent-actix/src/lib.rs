@@ -42,7 +42,12 @@ pub mod store;
 mod tx;
 mod unsupported;
 
-pub use idempotent_core::{DerivedKey, Key, KeyError, OnAbandon, RecordId, RecordRule, StoreError};
+pub use idempotent_core::{DerivedKey, Key, KeyError, OnAbandon, RecordId, StoreError};
+pub use idempotent_http::{
+    header_names::EXPOSED_HEADERS,
+    key::{KeyHeaderError, KeyRule, parse_key},
+    recording::RecordRule,
+};
 pub use idempotent_macros::idempotent;
 
 pub use builder::IdempotencyBuilder;
@@ -52,8 +57,7 @@ pub use idempotency::{AmbiguousNamespace, Idempotency};
 pub use key_source::IntoKey;
 pub use operation::{Operation, OperationError, Reconciliation, Step};
 pub use outcome::{Disposition, RequestOutcome};
-pub use problem::render::EXPOSED_HEADERS;
-pub use settings::{KeyRule, StoreFailurePolicy};
+pub use settings::StoreFailurePolicy;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 pub use tx::{Tx, TxError};
 pub use unsupported::RejectUnsupportedKeys;

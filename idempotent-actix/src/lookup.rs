@@ -13,16 +13,14 @@ use actix_web::{
     web::{self, Query},
 };
 use idempotent_core::{Key, RecordId, RecordState, clock::Timestamp, protocol::Snapshot};
+use idempotent_http::{key::parse_key, problem::retry_after};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::{
-    handle_of_request::misconfigured,
-    idempotency::Idempotency,
-    outcome::RequestOutcome,
-    problem::{self, ProblemKind},
-    resources::path_of,
+    handle_of_request::misconfigured, idempotency::Idempotency, outcome::RequestOutcome,
+    problem::ProblemKind, resources::path_of,
 };
 
 mod handlers;
@@ -129,7 +127,7 @@ async fn look_up(
     let idempotency = Idempotency::of(request)?;
     let unknown = || refuse(idempotency, ProblemKind::KeyUnknown, request);
     // A key can be written as in the header, with quotes or without, or as its text.
-    let key = Key::parse(key.as_bytes()).or_else(|_| Key::from_text(key));
+    let key = parse_key(key.as_bytes()).or_else(|_| Key::from_text(key));
     let Ok(key) = key else { return Err(unknown()) };
     let mut refused = None;
     for handlers in operations(operation, request) {
@@ -151,7 +149,7 @@ async fn look_up(
                 Err(error) => {
                     let cause = std::error::Error::source(&error);
                     tracing::error!(%error, cause, "looking up a key failed");
-                    return Err(refuse(idempotency, problem::kind_of(&error), request));
+                    return Err(refuse(idempotency, ProblemKind::of_store(&error), request));
                 }
             }
         }
@@ -168,7 +166,7 @@ fn response(operation: &str, found: &Snapshot) -> HttpResponse {
     response.insert_header((header::CACHE_CONTROL, "no-store"));
     if state(found) == "in_flight" {
         let left = found.record.lease_left(found.at);
-        response.insert_header((header::RETRY_AFTER, problem::retry_after(left)));
+        response.insert_header((header::RETRY_AFTER, retry_after(left)));
     }
     response.json(describe(operation, found))
 }
@@ -199,7 +197,7 @@ fn state(Snapshot { record, at, .. }: &Snapshot) -> &'static str {
 fn refuse(idempotency: &Idempotency, kind: ProblemKind, request: &HttpRequest) -> Error {
     let mut problem = idempotency.problem(kind, kind.advice());
     if kind == ProblemKind::StoreUnavailable {
-        problem = problem.with_retry_after(problem::retry_after(Duration::ZERO));
+        problem = problem.with_retry_after(retry_after(Duration::ZERO));
     }
     let response = idempotency.render(&problem, RequestOutcome::Refused, request);
     InternalError::from_response(kind.code(), response).into()

@@ -4,12 +4,10 @@ use actix_web::{
     HttpRequest, HttpResponse,
     http::header::{HeaderName, HeaderValue},
 };
-use idempotent_core::Key;
-use sha2::{Digest, Sha256};
+use idempotent_http::{header_names, key::parse_key, not_run_mark};
 
 /// The header of the mark. Only the guard sets it: it is removed from the responses of handlers.
-pub(crate) const NOT_RUN: HeaderName = HeaderName::from_static("idempotency-not-run");
-const DOMAIN: &[u8] = b"idempotency-not-run\0";
+pub(crate) const NOT_RUN: HeaderName = HeaderName::from_static(header_names::NOT_RUN);
 
 /// Marks the refusal of a request that was not run, if the request has a key in this header.
 ///
@@ -22,27 +20,9 @@ pub(crate) fn mark(
 ) -> HttpResponse {
     let mut lines = request.headers().get_all(header);
     let (Some(line), None) = (lines.next(), lines.next()) else { return response };
-    let key = Key::parse(line.as_bytes()).ok();
-    if let Some(value) = key.and_then(|key| HeaderValue::try_from(digest(&key)).ok()) {
+    let key = parse_key(line.as_bytes()).ok();
+    if let Some(value) = key.and_then(|key| HeaderValue::try_from(not_run_mark(&key)).ok()) {
         response.headers_mut().insert(NOT_RUN, value);
     }
     response
-}
-
-/// The first eight bytes of the digest, in hexadecimal digits.
-fn digest(key: &Key) -> String {
-    let digest = Sha256::new().chain_update(DOMAIN).chain_update(key.as_str()).finalize();
-    digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_digest_is_that_of_the_client() {
-        // `idempotent-client` has the same test.
-        assert_eq!(digest(&Key::parse(b"order-17").unwrap()), "0e00a7ee36527ee8");
-        assert_eq!(digest(&Key::parse(b"\"order-17\"").unwrap()), "0e00a7ee36527ee8");
-    }
 }

@@ -3,7 +3,8 @@
 use std::fmt;
 
 use actix_web::{HttpRequest, HttpResponse, Responder, body::BoxBody, http::StatusCode};
-use idempotent_core::{Abandoned, RecordRule};
+use idempotent_core::Abandoned;
+use idempotent_http::recording::RecordRule;
 
 /// The outcome of a guarded request, for access logs and metrics.
 ///

@@ -2,7 +2,8 @@
 
 use std::{error::Error, fmt, time::Duration};
 
-use idempotent_core::{OnAbandon, Policy, RecordRule};
+use idempotent_core::{OnAbandon, Policy};
+use idempotent_http::recording::RecordRule;
 
 use crate::declaration::{ClaimMode, Declaration};
 
@@ -33,8 +34,12 @@ impl PolicyDefaults {
             .with_ttl(ttl)
             .with_lease(lease)
             .with_wait(declaration.wait.or(self.wait).unwrap_or(built_in.wait))
-            .with_record(declaration.record.or(self.record).unwrap_or(built_in.record))
             .with_abandoned(abandoned)
+    }
+
+    /// The rule for the responses of an operation.
+    pub(crate) fn record_rule(&self, declaration: &Declaration) -> RecordRule {
+        declaration.record.or(self.record).unwrap_or_default()
     }
 
     /// The policy that applies to an operation.

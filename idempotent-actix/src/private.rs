@@ -20,7 +20,8 @@ pub use crate::{
         scope_by, scope_of, scope_of_request,
     },
 };
-pub use idempotent_core::{BodyForm as Fingerprint, OnAbandon, RecordRule};
+pub use idempotent_core::OnAbandon;
+pub use idempotent_http::{digest::BodyForm as Fingerprint, key::KeyPlace, recording::RecordRule};
 pub use inventory::submit;
 pub use std::option::Option::{None, Some};
 
@@ -165,6 +166,6 @@ macro_rules! __key_source {
         })
     };
     ($place:ident $name:expr) => {
-        $crate::__private::KeySource::$place($name)
+        $crate::__private::KeySource::Place($crate::__private::KeyPlace::$place($name))
     };
 }

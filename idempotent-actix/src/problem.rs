@@ -4,31 +4,11 @@
 //! function that the application has set with [`problems`](crate::IdempotencyBuilder::problems)
 //! renders it: [`json()`] (the default), [`stripe`], or a function of the application.
 
-use actix_web::http::{Method, StatusCode};
-use idempotent_core::{ShortText, StoreError};
-use serde_json::{Value, json};
-
-mod kind;
-pub(crate) mod render;
-
-pub use self::{
-    kind::ProblemKind,
-    render::{json, stripe},
-};
-pub(crate) use self::{kind::kind_of, render::retry_after};
-
-/// The problem with one request: the input of the function that renders it as a response.
-#[derive(Clone, Debug)]
-pub struct Problem {
-    kind: ProblemKind,
-    status: StatusCode,
-    detail: String,
-    retryable: bool,
-    retry_after: Option<u32>,
-    allow: &'static [Method],
-    url: String,
-    reference: Option<ShortText>,
-}
+use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder, http::StatusCode};
+use idempotent_core::StoreError;
+pub use idempotent_http::problem::{Problem, ProblemKind};
+use idempotent_http::{header_names, problem::MEDIA_TYPE};
+use serde_json::Value;
 
 /// Marks the response of a `TxError` or an `OperationError`, which the guard renders again with the
 /// application's renderer.
@@ -47,7 +27,7 @@ impl HandlerProblem {
     /// The problem of a handler whose call to the store failed. `misconfigured` would report that
     /// the handler did not run.
     pub(crate) fn of_store(error: &StoreError) -> Self {
-        let kind = kind_of(error);
+        let kind = ProblemKind::of_store(error);
         if kind == ProblemKind::Misconfigured {
             return Self { kind: ProblemKind::HandlerFailed, retryable: false };
         }
@@ -55,119 +35,58 @@ impl HandlerProblem {
     }
 }
 
-impl Problem {
-    pub(crate) fn new(kind: ProblemKind, detail: impl Into<String>, documentation: &str) -> Self {
-        let url = format!("{documentation}{}", kind.code());
-        Self {
-            kind,
-            status: kind.status(),
-            detail: detail.into(),
-            retryable: kind.retryable(),
-            retry_after: None,
-            allow: &[],
-            url,
-            reference: None,
-        }
-    }
+/// Renders a problem as `application/problem+json` (RFC 9457), with the headers of [`builder`].
+#[must_use]
+pub fn json(problem: &Problem, _: &HttpRequest) -> HttpResponse {
+    response(builder(problem), &problem.to_json())
+}
 
-    pub(crate) fn with_retry_after(mut self, seconds: u32) -> Self {
-        self.retry_after = Some(seconds);
-        self
-    }
+/// Renders a problem so that Stripe's client libraries understand it too.
+///
+/// The response is that of [`json()`] with a top-level `error` object and the header
+/// `Stripe-Should-Retry`.
+///
+/// A reused key has the status 400 instead of 422 if the client sends `X-Stripe-Client-User-Agent`,
+/// as Stripe's libraries do: they raise their idempotency error only for 400.
+#[must_use]
+pub fn stripe(problem: &Problem, request: &HttpRequest) -> HttpResponse {
+    let is_stripe_client = request.headers().contains_key("x-stripe-client-user-agent");
+    let (status, body) = problem.to_stripe_json(is_stripe_client);
+    let mut builder = builder(problem);
+    let should_retry = if problem.is_retryable() { "true" } else { "false" };
+    builder
+        .status(status_code(status))
+        .insert_header((header_names::STRIPE_SHOULD_RETRY, should_retry));
+    response(builder, &body)
+}
 
-    pub(crate) fn with_allow(mut self, methods: &'static [Method]) -> Self {
-        self.allow = methods;
-        self
+/// Starts the response to a problem, for the application's own renderer: with the status, with
+/// `Cache-Control: no-store` and a `Link` to the documentation, and with `Retry-After`, `Allow` and
+/// `WWW-Authenticate` if they apply.
+#[must_use]
+pub fn builder(problem: &Problem) -> HttpResponseBuilder {
+    let mut builder = HttpResponse::build(status_code(problem.status()));
+    for (name, value) in problem.headers() {
+        builder.insert_header((name, &*value));
     }
+    builder
+}
 
-    pub(crate) fn with_reference(mut self, reference: Option<ShortText>) -> Self {
-        self.reference = reference;
-        self
-    }
+fn response(mut builder: HttpResponseBuilder, body: &Value) -> HttpResponse {
+    builder.content_type(MEDIA_TYPE).body(body.to_string())
+}
 
-    pub(crate) fn not_retryable(mut self) -> Self {
-        self.retryable = false;
-        self
-    }
+/// The response of an error that a handler returns. The guard renders it again with the
+/// application's renderer.
+pub(crate) fn of_handler(problem: HandlerProblem) -> HttpResponse {
+    let kind = problem.kind;
+    let rendered = Problem::new(kind, kind.advice(), "/idempotency#");
+    let mut response = response(builder(&rendered), &rendered.to_json());
+    response.extensions_mut().insert(problem);
+    response
+}
 
-    pub(crate) fn with_status(mut self, status: StatusCode) -> Self {
-        self.status = status;
-        self
-    }
-
-    /// Returns the kind of problem, which determines its code and its title.
-    #[must_use]
-    pub fn kind(&self) -> ProblemKind {
-        self.kind
-    }
-
-    /// Returns the status for the response. It can differ from the [usual
-    /// status](ProblemKind::status) of the kind.
-    #[must_use]
-    pub fn status(&self) -> StatusCode {
-        self.status
-    }
-
-    /// Returns what is wrong with this request and what to do, as text for the developer of the
-    /// client.
-    ///
-    /// The text contains neither the key nor the cause of an internal error.
-    #[must_use]
-    pub fn detail(&self) -> &str {
-        &self.detail
-    }
-
-    /// Returns whether the client may send the same request again with the same key.
-    #[must_use]
-    pub fn is_retryable(&self) -> bool {
-        self.retryable
-    }
-
-    /// Returns the value for the `Retry-After` header in seconds, or `None` if the response should
-    /// not have that header.
-    #[must_use]
-    pub fn retry_after_seconds(&self) -> Option<u32> {
-        self.retry_after
-    }
-
-    /// Returns the methods for the `Allow` header.
-    ///
-    /// The list is empty unless the kind is [`MethodNotAllowed`](ProblemKind::MethodNotAllowed).
-    /// The response of that kind must have the header (RFC 9110 §15.5.6).
-    #[must_use]
-    pub fn allow(&self) -> &'static [Method] {
-        self.allow
-    }
-
-    /// Returns the URL of the problem's documentation: the base that was set with
-    /// [`documentation`](crate::IdempotencyBuilder::documentation), followed by the code.
-    #[must_use]
-    pub fn documentation(&self) -> &str {
-        &self.url
-    }
-
-    /// Returns the reference that the earlier attempt has set, if the kind is
-    /// [`InFlight`](ProblemKind::InFlight) or [`OutcomeUnknown`](ProblemKind::OutcomeUnknown).
-    #[must_use]
-    pub fn reference(&self) -> Option<&str> {
-        self.reference.as_deref()
-    }
-
-    /// Returns the problem as a JSON object: the members `type`, `title`, `status` and `detail` of
-    /// RFC 9457, and the extension members `code`, `retryable`, and `reference` if there is one.
-    #[must_use]
-    pub fn to_json(&self) -> Value {
-        let mut body = json!({
-            "type": self.url,
-            "title": self.kind.title(),
-            "status": self.status.as_u16(),
-            "detail": self.detail,
-            "code": self.kind.code(),
-            "retryable": self.retryable,
-        });
-        if let (Some(reference), Value::Object(members)) = (self.reference(), &mut body) {
-            members.insert("reference".into(), reference.into());
-        }
-        body
-    }
+/// The status of a problem.
+pub(crate) fn status_code(status: u16) -> StatusCode {
+    StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
 }

@@ -24,37 +24,27 @@ use actix_web::{
     rt,
 };
 use bytes::Bytes;
-use idempotent_core::EncodedRecording;
-pub use idempotent_core::{RecordedBody, Recording, RecordingError};
+pub use idempotent_core::{EncodedRecording, RecordingError};
+pub use idempotent_http::recording::{RecordedBody, Recording};
+use idempotent_http::{header_names, recording};
 
-use self::headers::recorded_lines;
 use crate::chunks::Chunks;
 
-mod headers;
-
 /// Marks a replayed response; its value is `true`.
-pub(crate) const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
+pub(crate) const REPLAYED: HeaderName = HeaderName::from_static(header_names::REPLAYED);
 /// Marks a replay whose body was not recorded; its value is `omitted`.
-pub(crate) const REPLAY: HeaderName = HeaderName::from_static("idempotency-replay");
+pub(crate) const REPLAY: HeaderName = HeaderName::from_static(header_names::REPLAY);
 
-/// Encodes a response, within `limit` bytes of headers and body together: beyond it the body is
-/// omitted, and the headers too if they alone exceed it.
+/// Encodes a response, within `limit` bytes of headers and body together.
 fn encode(head: &ResponseHead, body: &RecordedBody, limit: usize) -> EncodedRecording {
-    let mut lines = recorded_lines(head);
-    let bytes: usize =
-        lines.iter().map(|(name, value)| name.len().saturating_add(value.len())).sum();
-    if bytes > limit {
-        lines.clear();
-    }
-    let whole = match body {
-        RecordedBody::None | RecordedBody::Omitted => bytes <= limit,
-        RecordedBody::Whole(body) => bytes.saturating_add(body.len()) <= limit,
-    };
-    EncodedRecording::new(
-        head.status.as_u16(),
-        &lines,
-        if whole { body } else { &RecordedBody::Omitted },
-    )
+    recording::encode_within(limit, head.status.as_u16(), &recorded_lines(head), body)
+}
+
+/// The header lines to record: raw, and in the order in which the response holds them.
+fn recorded_lines(head: &ResponseHead) -> Vec<(&[u8], &[u8])> {
+    let lines = head.headers().iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
+    let connection = head.headers().get_all(header::CONNECTION).map(HeaderValue::as_bytes);
+    recording::recorded_lines(lines, connection)
 }
 
 /// How much of a response is recorded, and how long its recording may take.
@@ -218,7 +208,7 @@ impl MessageBody for ResumedBody {
 /// }
 /// # let _ = charged;
 /// ```
-pub async fn from_response(response: HttpResponse) -> Result<Recording, ResponseBodyError> {
+pub async fn from_response(response: HttpResponse) -> Result<EncodedRecording, ResponseBodyError> {
     let (response, body) = response.into_parts();
     let body = match body.size() {
         BodySize::None => RecordedBody::None,
@@ -227,10 +217,7 @@ pub async fn from_response(response: HttpResponse) -> Result<Recording, Response
         }
     };
     let head = response.head();
-    let lines = recorded_lines(head).into_iter();
-    let copy = |part: &[u8]| Bytes::copy_from_slice(part);
-    let headers = lines.map(|(name, value)| (copy(name), copy(value))).collect();
-    Ok(Recording::new(head.status.as_u16(), headers, body))
+    Ok(recording::encode(head.status.as_u16(), &recorded_lines(head), &body))
 }
 
 /// The error of [`from_response`] if the body of the response failed. Its source is the error of
@@ -251,8 +238,11 @@ impl StdError for ResponseBodyError {
 }
 
 /// Converts a recording to a response that is marked as a replay; returns `None` if the recording
-/// is not a valid HTTP response.
-pub(crate) fn replay(recording: Recording) -> Option<HttpResponse> {
+/// cannot be read, or is not that of a valid HTTP response.
+pub(crate) fn replay(recording: &EncodedRecording) -> Option<HttpResponse> {
+    let recording = Recording::decode(recording)
+        .inspect_err(|error| tracing::error!(%error, "a recording is not that of a response"))
+        .ok()?;
     let mut response = HttpResponse::new(StatusCode::from_u16(recording.status).ok()?);
     let headers = response.headers_mut();
     for (name, value) in recording.headers {
@@ -284,13 +274,15 @@ mod tests {
     async fn a_response_is_recorded_as_the_guard_would() {
         let mut response = HttpResponse::Created();
         response.insert_header(("location", "/p/1")).insert_header(("set-cookie", "a=b"));
-        let recording = from_response(response.body("paid")).await.unwrap();
+        let recorded =
+            async |response| Recording::decode(&from_response(response).await.unwrap()).unwrap();
+        let recording = recorded(response.body("paid")).await;
         let location = (Bytes::from_static(b"location"), Bytes::from_static(b"/p/1"));
         assert_eq!(recording.status, 201);
         assert!(recording.headers.contains(&location));
         assert!(!recording.headers.iter().any(|(name, _)| name == "set-cookie"));
         assert_eq!(recording.body, RecordedBody::Whole(Bytes::from_static(b"paid")));
-        let empty = from_response(HttpResponse::NoContent().finish()).await.unwrap();
+        let empty = recorded(HttpResponse::NoContent().finish()).await;
         assert_eq!((empty.status, empty.body), (204, RecordedBody::Whole(Bytes::new())));
     }
 
@@ -301,7 +293,10 @@ mod tests {
             from_response(HttpResponse::Ok().streaming(stream::iter(chunks)))
         };
         let recording = streamed(Ok(Bytes::from_static(b"b"))).await.unwrap();
-        assert_eq!(recording.body, RecordedBody::Whole(Bytes::from_static(b"ab")));
+        assert_eq!(
+            Recording::decode(&recording).unwrap().body,
+            RecordedBody::Whole(Bytes::from_static(b"ab"))
+        );
         assert!(streamed(Err(std::io::Error::other("lost"))).await.is_err());
     }
 }

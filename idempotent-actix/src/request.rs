@@ -14,7 +14,8 @@ use std::{
 
 use actix_web::{Error, FromRequest, HttpMessage, HttpRequest, dev::Payload};
 use bytes::Bytes;
-use idempotent_core::{BodyForm, Key, RequestDigest, ScopeId};
+use idempotent_core::{Key, RequestDigest, ScopeId};
+use idempotent_http::digest::BodyForm;
 
 use self::{body_buffer::BodyBuffer, checks::HeadKey, key::PendingKey, reading::GuardFuture};
 use crate::{

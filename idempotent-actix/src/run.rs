@@ -23,7 +23,7 @@ use crate::{
     in_flight::ReachedLimit,
     operation::OperationContext,
     outcome::{Replayable, RequestOutcome},
-    problem::{self, ProblemKind},
+    problem::ProblemKind,
     recording,
     request::{Guard, KeyedRequest, RequestContent},
     scope::GLOBAL,
@@ -223,7 +223,7 @@ impl KeyedRun {
             Verdict::Unreadable => return refusals.unreadable(),
         };
         match rejection {
-            Rejection::Completed(recording) => match recording::replay(recording) {
+            Rejection::Completed(recording) => match recording::replay(&recording) {
                 Some(response) => RequestOutcome::Replayed.attach(response),
                 None => {
                     tracing::error!(
@@ -276,7 +276,7 @@ impl KeyedRun {
         tracing::error!(
             id = %id.short(), %error, cause, "claiming a key failed; its request was refused"
         );
-        let kind = problem::kind_of(error);
+        let kind = ProblemKind::of_store(error);
         if kind == ProblemKind::RecordUnreadable {
             // The record may be that of an attempt that was run.
             return self.refusals().unreadable();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use actix_web::{HttpRequest, HttpResponse, http::header::HeaderName};
-use idempotent_core::Key;
+use idempotent_http::{header_names, key::KeyRule};
 
 use crate::{
     in_flight,
@@ -31,7 +31,7 @@ pub(crate) struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            header: HeaderName::from_static("idempotency-key"),
+            header: HeaderName::from_static(header_names::KEY),
             body_limit: 2 << 20,
             recording: recording::RecordingLimits { bytes: 1 << 20, time: Duration::from_secs(5) },
             policy: PolicyDefaults::default(),
@@ -41,35 +41,6 @@ impl Default for Settings {
             documentation: "/idempotency#".into(),
             when_store_fails: StoreFailurePolicy::Refuse,
             problems: Box::new(problem::json),
-        }
-    }
-}
-
-/// A rule for keys, in addition to what [`Key::parse`] requires. Set with
-/// [`key_rule`](crate::IdempotencyBuilder::key_rule).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum KeyRule {
-    /// Any key is accepted.
-    Any,
-    /// A key is a UUID in its usual form of 36 characters. This rule refuses the keys that Firefox
-    /// adds to `POST` requests, which are decimal numbers.
-    Uuid,
-    /// A key has at least this number of bytes, not counting quotes and escapes.
-    MinLength(usize),
-}
-
-impl KeyRule {
-    pub(crate) fn check(self, key: &Key) -> Result<(), String> {
-        let key = key.as_str();
-        match self {
-            Self::Uuid if key.len() != 36 || uuid::Uuid::try_parse(key).is_err() => {
-                Err("the key is not a UUID".into())
-            }
-            Self::MinLength(least) if key.len() < least => {
-                Err(format!("the key has {} bytes; it must have at least {least}", key.len()))
-            }
-            Self::Any | Self::Uuid | Self::MinLength(_) => Ok(()),
         }
     }
 }

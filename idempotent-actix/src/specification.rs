@@ -1,23 +1,26 @@
-//! The published idempotency specification that draft-ietf-httpapi-idempotency-key-header-07 §2
-//! requires of a resource.
+//! Publishes the idempotency specification of the application.
 
 use std::time::Duration;
 
 use actix_web::{Error, HttpRequest, HttpResponse};
-use idempotent_core::{BodyForm, Key, OnAbandon, Policy, RecordRule};
-use serde_json::{Value, json};
+use idempotent_core::{Key, OnAbandon};
+use idempotent_http::{
+    header_names, key,
+    problem::ProblemKind,
+    specification::{
+        PublishedKeyRules, PublishedLimits, PublishedOperation, PublishedProblem, PublishedRoute,
+        PublishedSpecification, STANDARD,
+    },
+};
+use serde_json::Value;
 
 use crate::{
     declaration::{ClaimMode, Declaration, InFlightRule, annotated},
     idempotency::Idempotency,
     key_source::KeySource,
-    not_run::NOT_RUN,
-    problem::ProblemKind,
-    settings::{KeyRule, StoreFailurePolicy},
+    policy::PolicyDefaults,
+    settings::StoreFailurePolicy,
 };
-
-const KEY_SYNTAX: &str = "a Structured Field String (RFC 9651), or a bare token of visible ASCII \
-                          without quote and comma";
 
 impl Idempotency {
     /// A handler that serves the [`specification`](Self::specification) as JSON.
@@ -65,61 +68,47 @@ impl Idempotency {
     ///   for each case, and `when` states the condition.
     #[must_use]
     pub fn specification(&self) -> Value {
+        // Its members are all strings, numbers, lists and such objects.
+        serde_json::to_value(self.published()).unwrap_or_default()
+    }
+
+    fn published(&self) -> PublishedSpecification {
         let (settings, limits) = (self.settings(), self.in_flight().limits());
         let mut operations: Vec<_> = annotated().collect();
         operations
             .sort_by_key(|operation| (first_path(operation), operation.name, operation.handler));
         let operations = operations.into_iter().map(|operation| {
             let time_limit = self.time_limit(operation);
-            let policy = settings.policy.values(operation);
-            describe(operation, &policy, time_limit, settings.header.as_str())
+            describe(operation, &settings.policy, time_limit, settings.header.as_str())
         });
         let problems = ProblemKind::ALL.into_iter();
-        let problems = problems.flat_map(|kind| problems_of(kind, &settings.documentation));
-        json!({
-            "standard": "draft-ietf-httpapi-idempotency-key-header-07",
-            "header": settings.header.as_str(),
-            "key": {
-                "syntax": KEY_SYNTAX,
-                "max_bytes": Key::MAX_BYTES,
-                "rule": match settings.key_rule {
-                    KeyRule::Any => json!("any"),
-                    KeyRule::Uuid => json!("uuid"),
-                    KeyRule::MinLength(least) => json!({ "min_bytes": least }),
-                },
+        let problems =
+            problems.flat_map(|kind| PublishedProblem::of(kind, &settings.documentation));
+        PublishedSpecification {
+            standard: STANDARD.into(),
+            header: settings.header.to_string(),
+            key: PublishedKeyRules {
+                syntax: key::SYNTAX.into(),
+                max_bytes: Key::MAX_BYTES,
+                rule: settings.key_rule.specified(),
             },
-            "body_limit_bytes": settings.body_limit,
-            "replayed_bytes_limit": settings.recording.bytes,
-            "replayed_stream_seconds": settings.recording.time.as_secs_f64(),
-            "operations_in_flight": {
-                "total": limits.total,
-                "per_principal": limits.per_principal,
+            body_limit_bytes: settings.body_limit,
+            replayed_bytes_limit: settings.recording.bytes,
+            replayed_stream_seconds: settings.recording.time.as_secs_f64(),
+            operations_in_flight: PublishedLimits {
+                total: limits.total,
+                per_principal: limits.per_principal,
             },
-            "replay_marker": "idempotency-replayed",
-            "not_run_marker": NOT_RUN.as_str(),
-            "when_store_fails": match settings.when_store_fails {
-                StoreFailurePolicy::Refuse => "refuse",
-                StoreFailurePolicy::RunUnguarded => "run_unguarded",
+            replay_marker: header_names::REPLAYED.into(),
+            not_run_marker: header_names::NOT_RUN.into(),
+            when_store_fails: match settings.when_store_fails {
+                StoreFailurePolicy::Refuse => "refuse".into(),
+                StoreFailurePolicy::RunUnguarded => "run_unguarded".into(),
             },
-            "operations": operations.collect::<Vec<_>>(),
-            "problems": problems.collect::<Vec<_>>(),
-        })
+            operations: operations.collect(),
+            problems: problems.collect(),
+        }
     }
-}
-
-/// An entry for each status and meaning that a problem of this kind may have.
-fn problems_of(kind: ProblemKind, documentation: &str) -> impl Iterator<Item = Value> {
-    let url = format!("{documentation}{}", kind.code());
-    kind.statuses().into_iter().map(move |(status, when, retryable)| {
-        json!({
-            "type": url,
-            "code": kind.code(),
-            "status": status.as_u16(),
-            "title": kind.title(),
-            "when": when,
-            "retryable": retryable,
-        })
-    })
 }
 
 fn first_path(operation: &Declaration) -> Option<&'static str> {
@@ -128,77 +117,66 @@ fn first_path(operation: &Declaration) -> Option<&'static str> {
 
 fn describe(
     operation: &Declaration,
-    policy: &Policy,
+    defaults: &PolicyDefaults,
     time_limit: Option<Duration>,
     header: &str,
-) -> Value {
+) -> PublishedOperation {
+    let policy = defaults.values(operation);
     let leased = operation.claim == ClaimMode::Lease;
-    json!({
-        "handler": operation.handler,
-        "name": (!operation.name.is_empty()).then_some(operation.name),
-        "routes": operation.routes.iter().map(|route| json!({
-            "method": route.method,
-            "path": route.resource.map(|resource| resource.path),
-        })).collect::<Vec<_>>(),
-        "key": if operation.key_required { "required" } else { "optional" },
-        "key_from": match operation.key_from.as_ref().map(|registered| registered.source) {
+    let routes = operation.routes.iter().map(|route| PublishedRoute {
+        method: route.method.into(),
+        path: route.resource.map(|resource| resource.path.into()),
+    });
+    PublishedOperation {
+        handler: operation.handler.into(),
+        name: (!operation.name.is_empty()).then_some(operation.name.into()),
+        routes: routes.collect(),
+        key: if operation.key_required { "required".into() } else { "optional".into() },
+        key_from: match operation.key_from.as_ref().map(|declared| declared.source) {
             None => format!("header:{header}"),
-            Some(KeySource::Header(name)) => format!("header:{name}"),
-            Some(KeySource::Form(field)) => format!("form:{field}"),
-            Some(KeySource::Json(pointer)) => format!("json:{pointer}"),
+            Some(KeySource::Place(place)) => place.specified(),
             Some(KeySource::Function(_)) => "custom".to_owned(),
         },
-        "ttl_seconds": policy.ttl.as_secs_f64(),
-        "claim": match operation.claim {
-            ClaimMode::Lease => "lease",
-            ClaimMode::Transaction => "transaction",
+        ttl_seconds: policy.ttl.as_secs_f64(),
+        claim: match operation.claim {
+            ClaimMode::Lease => "lease".into(),
+            ClaimMode::Transaction => "transaction".into(),
         },
-        "lease_seconds": leased.then_some(policy.lease.as_secs_f64()),
-        "wait_seconds": policy.wait.as_secs_f64(),
-        "timeout_seconds": time_limit.map(|limit| limit.as_secs_f64()),
-        "fingerprint": match operation.fingerprint {
-            BodyForm::Raw => "body",
-            BodyForm::Json => "json",
-            BodyForm::Ignored => "none",
-            BodyForm::Custom => "custom",
+        lease_seconds: leased.then_some(policy.lease.as_secs_f64()),
+        wait_seconds: policy.wait.as_secs_f64(),
+        timeout_seconds: time_limit.map(|limit| limit.as_secs_f64()),
+        fingerprint: operation.fingerprint.specified().into(),
+        record: defaults.record_rule(operation).specified().into(),
+        in_flight: match operation.in_flight {
+            None | Some(InFlightRule::Conflict) => "conflict".into(),
+            Some(InFlightRule::Poll) => "poll".into(),
         },
-        "record": match policy.record {
-            RecordRule::Final => "final",
-            RecordRule::Success => "success",
-            RecordRule::All => "all",
-        },
-        "in_flight": match operation.in_flight {
-            None | Some(InFlightRule::Conflict) => "conflict",
-            Some(InFlightRule::Poll) => "poll",
-        },
-        "abandoned": leased.then_some(match policy.abandoned {
-            OnAbandon::Retry => "retry",
-            OnAbandon::Hold => "hold",
-            OnAbandon::RetryThenHold => "retry_then_hold",
+        abandoned: leased.then_some(match policy.abandoned {
+            OnAbandon::Retry => "retry".into(),
+            OnAbandon::Hold => "hold".into(),
+            OnAbandon::RetryThenHold => "retry_then_hold".into(),
         }),
-    })
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{declaration::tests::LEASED, policy::PolicyDefaults};
+    use crate::declaration::tests::LEASED;
 
-    fn describe_with_defaults(operation: &Declaration) -> Value {
-        describe(operation, &PolicyDefaults::default().values(operation), None, "k")
+    fn describe_with_defaults(operation: &Declaration) -> PublishedOperation {
+        describe(operation, &PolicyDefaults::default(), None, "k")
     }
 
     #[test]
     fn a_claim_in_a_transaction_has_neither_lease_nor_abandonment() {
         let leased = describe_with_defaults(&LEASED);
-        assert_eq!((&leased["claim"], &leased["lease_seconds"]), (&json!("lease"), &json!(30.0)));
-        assert_eq!(leased["abandoned"], "retry");
+        assert_eq!((&*leased.claim, leased.lease_seconds), ("lease", Some(30.0)));
+        assert_eq!(leased.abandoned.as_deref(), Some("retry"));
         let described =
             describe_with_defaults(&Declaration { claim: ClaimMode::Transaction, ..LEASED });
-        let mut expected = leased;
-        expected["claim"] = json!("transaction");
-        expected["lease_seconds"] = Value::Null;
-        expected["abandoned"] = Value::Null;
+        let claim = "transaction".into();
+        let expected = PublishedOperation { claim, lease_seconds: None, abandoned: None, ..leased };
         assert_eq!(described, expected);
     }
 }

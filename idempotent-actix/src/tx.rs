@@ -300,11 +300,11 @@ impl StdError for TxError {
 
 impl ResponseError for TxError {
     fn status_code(&self) -> StatusCode {
-        self.problem().kind.status()
+        problem::status_code(self.problem().kind.status())
     }
 
     fn error_response(&self) -> HttpResponse {
         tracing::error!(error = %self, cause = self.source(), "a handler's transaction failed");
-        problem::render::of_handler(self.problem())
+        problem::of_handler(self.problem())
     }
 }

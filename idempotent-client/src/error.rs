@@ -1,8 +1,7 @@
 //! Errors of operations.
 
 use http::StatusCode;
-
-use crate::key::Key;
+use idempotent_http::Key;
 
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 

@@ -3,12 +3,12 @@
 use std::{sync::Arc, time::Duration};
 
 use http::HeaderName;
+use idempotent_http::Key;
 use reqwest::{Url, redirect::Policy};
 use reqwest_middleware::{ClientBuilder, ClientWithMiddleware};
 
 use crate::{
     error::{Error, ErrorKind},
-    key::Key,
     middleware::IdempotencyMiddleware,
     pending::PendingStore,
     redirects::redirect_policy,

@@ -21,12 +21,13 @@ mod settings;
 mod specification;
 mod verdict;
 
+pub use idempotent_http::{Key, KeyError};
+
 #[cfg(feature = "sqlite")]
 pub use self::pending::SqlitePending;
 pub use self::{
     error::{Error, ErrorKind, Outcome},
     idempotency::ClientIdempotency,
-    key::{InvalidKey, Key},
     lookup::{Known, Lookup, LookupError, Progress},
     middleware::IdempotencyMiddleware,
     pending::{PendingOperation, PendingState, PendingStore, StoredRequest},

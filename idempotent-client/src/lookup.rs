@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use http::{StatusCode, header};
+use idempotent_core::{DerivedKey, runtime::Reconciliation};
+use idempotent_http::problem::ProblemKind;
 use reqwest::Url;
 use reqwest_middleware::ClientWithMiddleware;
 use serde::Deserialize;
@@ -83,7 +85,7 @@ pub enum LookupError {
     #[non_exhaustive]
     TimedOut {},
     /// The operation is still in progress after the time to wait. Only
-    /// `Lookup::reconcile` fails so.
+    /// [`Lookup::reconcile`] fails so.
     #[error("the operation with this idempotency key is still in progress")]
     #[non_exhaustive]
     InFlight {},
@@ -167,8 +169,9 @@ impl Lookup {
                 .ok_or(LookupError::Format {}),
             // Any other 404 means that there is no such resource.
             StatusCode::NOT_FOUND
-                if serde_json::from_slice(&body)
-                    .is_ok_and(|refusal: Refusal| refusal.code == "key_unknown") =>
+                if serde_json::from_slice(&body).is_ok_and(|refusal: Refusal| {
+                    refusal.code == ProblemKind::KeyUnknown.code()
+                }) =>
             {
                 Ok(Known::Absent)
             }
@@ -194,50 +197,40 @@ impl Answer {
     }
 }
 
-#[cfg(feature = "steps")]
-mod steps {
-    use idempotent_core::{DerivedKey, runtime::Reconciliation};
-
-    use super::{Known, Lookup, LookupError};
-
-    impl Lookup {
-        /// Reconciles a step of a handler with the server that the step calls, by the derived key
-        /// of the step.
-        ///
-        /// `result` turns the reference of an operation that has succeeded (2xx) into the result of
-        /// the step. If it returns `None`, or if the operation has not succeeded, the step is run:
-        /// it sends its request again, and gets the recorded response.
-        ///
-        /// | what the server knows | the step |
-        /// |---|---|
-        /// | completed with 2xx | `Found(result)`, or `Absent` without a result |
-        /// | completed with another status | `Absent` |
-        /// | nothing, or abandoned | `Absent`: it is run. Its request has the same key, so a request that is still on its way does no harm |
-        /// | in flight, after the time to wait | it fails ([`LookupError::InFlight`]), and the next attempt asks again |
-        /// | held | `Unknown`: the key of the caller is held too |
-        ///
-        /// The step must send the same request as the earlier attempt, as the same principal. The
-        /// server must remember its keys for at least as long as the caller remembers its own.
-        ///
-        /// # Errors
-        /// Fails if the server cannot be reached, or if the operation is in flight. The step then
-        /// fails too, without being run.
-        pub async fn reconcile<T>(
-            &self,
-            key: &DerivedKey,
-            result: impl FnOnce(Option<&str>) -> Option<T>,
-        ) -> Result<Reconciliation<T>, LookupError> {
-            Ok(match self.find(&key.to_string()).await? {
-                Known::Completed { status, reference } if status.is_success() => {
-                    result(reference.as_deref())
-                        .map_or(Reconciliation::Absent, Reconciliation::Found)
-                }
-                Known::Completed { .. } | Known::Absent | Known::Abandoned(_) => {
-                    Reconciliation::Absent
-                }
-                Known::InFlight(_) => return Err(LookupError::InFlight {}),
-                Known::Held(_) => Reconciliation::Unknown,
-            })
-        }
+impl Lookup {
+    /// Reconciles a step of a handler with the server that the step calls, by the derived key
+    /// of the step.
+    ///
+    /// `result` turns the reference of an operation that has succeeded (2xx) into the result of
+    /// the step. If it returns `None`, or if the operation has not succeeded, the step is run:
+    /// it sends its request again, and gets the recorded response.
+    ///
+    /// | what the server knows | the step |
+    /// |---|---|
+    /// | completed with 2xx | `Found(result)`, or `Absent` without a result |
+    /// | completed with another status | `Absent` |
+    /// | nothing, or abandoned | `Absent`: it is run. Its request has the same key, so a request that is still on its way does no harm |
+    /// | in flight, after the time to wait | it fails ([`LookupError::InFlight`]), and the next attempt asks again |
+    /// | held | `Unknown`: the key of the caller is held too |
+    ///
+    /// The step must send the same request as the earlier attempt, as the same principal. The
+    /// server must remember its keys for at least as long as the caller remembers its own.
+    ///
+    /// # Errors
+    /// Fails if the server cannot be reached, or if the operation is in flight. The step then
+    /// fails too, without being run.
+    pub async fn reconcile<T>(
+        &self,
+        key: &DerivedKey,
+        result: impl FnOnce(Option<&str>) -> Option<T>,
+    ) -> Result<Reconciliation<T>, LookupError> {
+        Ok(match self.find(&key.to_string()).await? {
+            Known::Completed { status, reference } if status.is_success() => {
+                result(reference.as_deref()).map_or(Reconciliation::Absent, Reconciliation::Found)
+            }
+            Known::Completed { .. } | Known::Absent | Known::Abandoned(_) => Reconciliation::Absent,
+            Known::InFlight(_) => return Err(LookupError::InFlight {}),
+            Known::Held(_) => Reconciliation::Unknown,
+        })
     }
 }

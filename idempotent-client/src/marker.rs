@@ -9,14 +9,17 @@ use std::{
 };
 
 use http::{HeaderMap, HeaderName};
+use idempotent_http::Key;
 use reqwest::Response;
 
 use crate::{
     error::{BoxError, Error, ErrorKind, Outcome},
-    key::{InvalidKey, Key},
+    key::from_header,
     pending::PendingOperation,
 };
 
+const NO_KEY: &str =
+    "the header of the request has no valid key, or one in quotes that it does not need";
 const SEVERAL_LINES: &str = "the request has several idempotency keys";
 const TWO_KEYS: &str = "the header of the request has another key than the operation";
 
@@ -91,14 +94,14 @@ impl Marker {
 pub(crate) fn chosen_key(headers: &HeaderMap, name: &HeaderName) -> Result<Option<Key>, Error> {
     let mut lines = headers.get_all(name).iter();
     let Some(line) = lines.next() else { return Ok(None) };
-    let key = line.to_str().ok().and_then(|text| text.parse().ok());
+    let key = from_header(line);
     let invalid = Error::before(ErrorKind::Request, None);
     match (key, lines.next()) {
         // An earlier request may have had one of them.
         (_, Some(_)) => {
             Err(Error { outcome: Outcome::Unknown, ..invalid }.caused_by(SEVERAL_LINES))
         }
-        (None, None) => Err(invalid.caused_by(InvalidKey)),
+        (None, None) => Err(invalid.caused_by(NO_KEY)),
         (key, None) => Ok(key),
     }
 }

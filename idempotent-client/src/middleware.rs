@@ -4,13 +4,14 @@ use std::sync::{Arc, atomic::Ordering};
 
 use async_trait::async_trait;
 use http::Extensions;
+use idempotent_http::Key;
 use reqwest::{Request, Response};
 use reqwest_middleware::{Middleware, Next};
 use tokio::time::{Instant, timeout};
 
 use crate::{
     error::{Error, ErrorKind, Outcome},
-    key::{HEADER, Key},
+    key::{self, HEADER},
     marker::{Marker, chosen_key},
     operation::{Operation, OperationOrigin},
     pending::{PendingOperation, PendingState, PendingStore, StoredRequest},
@@ -87,7 +88,7 @@ impl IdempotencyMiddleware {
         } else {
             OperationOrigin::New
         };
-        let key = marker.key.unwrap_or_else(Key::random);
+        let key = marker.key.unwrap_or_else(key::random);
         // The key of a label may be another one.
         let known_key = marker.is_chosen.then(|| key.clone());
         let error = |kind| Error { outcome, ..Error::before(kind, known_key.clone()) };
@@ -144,7 +145,11 @@ async fn check_same(
     if known.state == PendingState::NotDone {
         // Otherwise `resume` would send what this call has opened again.
         if let Err(error) = store.retract(&known.key).await {
-            tracing::warn!(key = known.key.short(), error, "an operation could not be retracted");
+            tracing::warn!(
+                key = key::short(&known.key),
+                error,
+                "an operation could not be retracted"
+            );
         }
     }
     let error = Error::before(ErrorKind::LabelReused, Some(known.key.clone()));

@@ -6,6 +6,7 @@ use std::{
 };
 
 use http::{Extensions, StatusCode};
+use idempotent_http::Key;
 use reqwest::{Request, Response};
 use reqwest_middleware::Next;
 use tokio::time::{Instant, sleep, timeout};
@@ -13,7 +14,7 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::{
     clock,
     error::{BoxError, Error, ErrorKind, Outcome},
-    key::Key,
+    key,
     pending::PendingOperation,
     received::Received,
     redirects::Redirects,
@@ -80,7 +81,7 @@ impl Operation {
         (started, retries): (Instant, Retries),
         origin: OperationOrigin,
     ) -> Self {
-        if let Some(value) = stored.key.to_header() {
+        if let Some(value) = key::to_header(&stored.key) {
             request.headers_mut().insert(settings.header.clone(), value);
         }
         Self {
@@ -139,7 +140,7 @@ impl Operation {
             Err(elapsed) => elapsed.into(),
         };
         tracing::warn!(
-            key = self.key.short(),
+            key = key::short(&self.key),
             error,
             "the outcome of an operation could not be noted; it stays pending"
         );
@@ -180,7 +181,7 @@ impl Operation {
                 return Err(Error { source, ..self.error(ErrorKind::Deadline) });
             }
             tracing::debug!(
-                key = self.key.short(),
+                key = key::short(&self.key),
                 attempt = self.attempts,
                 status = self.last_status.map(|status| status.as_u16()),
                 error = source,
@@ -220,7 +221,7 @@ impl Operation {
     fn judge(&mut self, received: Received, is_elsewhere: bool) -> Attempt {
         if is_elsewhere {
             tracing::error!(
-                key = self.key.short(),
+                key = key::short(&self.key),
                 "the client has followed a redirect with an idempotency key; build it with \
                  `ClientIdempotency::client`, or with `redirect_policy`"
             );

@@ -5,9 +5,10 @@ use std::time::{Duration, SystemTime};
 use async_trait::async_trait;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
+use idempotent_http::Key;
 use reqwest::{Request, Url};
 
-use crate::{clock, error::BoxError, key::Key};
+use crate::{clock, error::BoxError};
 
 #[cfg(feature = "sqlite")]
 mod sqlite;

@@ -6,13 +6,14 @@ use std::{
 };
 
 use http::{HeaderMap, HeaderName, HeaderValue};
+use idempotent_http::Key;
 use reqwest::{Body, Response};
 use reqwest_middleware::RequestBuilder;
 use serde::Serialize;
 
 use crate::{
     error::{Error, ErrorKind},
-    key::{HEADER, Key},
+    key::{self, HEADER},
     marker::{Marker, chosen_key},
 };
 
@@ -147,9 +148,9 @@ impl IdempotentRequestBuilder {
         if let Some(key) = chosen_key(request.headers(), &HEADER)? {
             marker = marker.choose(key)?;
         }
-        let key = marker.key.get_or_insert_with(Key::random).clone();
+        let key = marker.key.get_or_insert_with(key::random).clone();
         // For a client without the middleware; the middleware sets its own header.
-        if let Some(value) = key.to_header() {
+        if let Some(value) = key::to_header(&key) {
             request.headers_mut().insert(HEADER, value);
         }
         extensions.insert(marker.clone());

@@ -10,7 +10,7 @@ use reqwest_middleware::ClientWithMiddleware;
 use crate::{
     error::{Error, ErrorKind, Outcome},
     idempotency::ClientIdempotency,
-    key::HEADER,
+    key::{self, HEADER},
     marker::Marker,
     middleware::NO_STORE,
     pending::PendingOperation,
@@ -91,7 +91,7 @@ impl<'a> Resume<'a> {
                     Ok(()) if has_outcome => store.finish(&key).await.map_err(failed)?,
                     Ok(()) => {}
                     Err(error) => tracing::warn!(
-                        key = key.short(),
+                        key = key::short(&key),
                         %error,
                         "the result of a resumed operation was not handled; it stays pending"
                     ),
@@ -105,7 +105,7 @@ impl<'a> Resume<'a> {
         let key = operation.key.clone();
         let mut request = operation.request.to_request();
         // For a client without the middleware; the middleware sets its own header.
-        if let Some(value) = key.to_header() {
+        if let Some(value) = key::to_header(&key) {
             request.headers_mut().insert(HEADER, value);
         }
         match &self.credentials {

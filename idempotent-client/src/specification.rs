@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use idempotent_http::specification::PublishedSpecification;
 use reqwest::{Client, IntoUrl, Url};
-use serde::Deserialize;
 
 /// What a server that uses `idempotent-actix` publishes about its operations: here, how long it
 /// remembers their keys.
@@ -11,24 +11,11 @@ use serde::Deserialize;
 /// The draft (draft-ietf-httpapi-idempotency-key-header-07 §2) requires a resource to publish its
 /// expiry policy, but no format. Of another server, set [`ttl`](crate::ClientIdempotency::ttl) by
 /// hand.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug)]
 pub struct Specification {
-    operations: Vec<OperationPolicy>,
+    published: PublishedSpecification,
     /// The path below which the server's routes are mounted.
-    #[serde(skip)]
     base: String,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-struct OperationPolicy {
-    routes: Vec<Route>,
-    ttl_seconds: f64,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-struct Route {
-    method: String,
-    path: Option<String>,
 }
 
 impl Specification {
@@ -37,7 +24,8 @@ impl Specification {
     /// # Errors
     /// Fails if it cannot be fetched, or if it is not such a specification.
     pub async fn fetch(client: &Client, url: impl IntoUrl) -> Result<Self, reqwest::Error> {
-        client.get(url).send().await?.error_for_status()?.json().await
+        let published = client.get(url).send().await?.error_for_status()?.json().await?;
+        Ok(Self { published, base: String::new() })
     }
 
     /// Reads a specification from its text.
@@ -45,7 +33,7 @@ impl Specification {
     /// # Errors
     /// Fails if the text is not such a specification.
     pub fn parse(json: &str) -> Result<Self, serde_json::Error> {
-        serde_json::from_str(json)
+        Ok(Self { published: serde_json::from_str(json)?, base: String::new() })
     }
 
     /// Sets the path in front of the server's routes, such as `/api`, if a proxy or a scope of the
@@ -55,39 +43,10 @@ impl Specification {
         Self { base: path.trim_end_matches('/').to_owned(), ..self }
     }
 
-    /// How long the keys of an operation are remembered. The shortest time, if several operations
-    /// match; that of all operations, if none does.
+    /// How long the keys of an operation are remembered.
     pub(crate) fn ttl(&self, method: &str, url: &Url) -> Option<Duration> {
-        let path = url.path().strip_prefix(self.base.as_str());
-        let is_match = |operation: &&OperationPolicy| {
-            operation.routes.iter().any(|route| {
-                let pattern = route.path.as_deref();
-                route.method == method
-                    && pattern.zip(path).is_some_and(|(pattern, path)| matches(pattern, path))
-            })
-        };
-        let ttl =
-            |operation: &OperationPolicy| Duration::try_from_secs_f64(operation.ttl_seconds).ok();
-        let matching = self.operations.iter().filter(is_match).filter_map(ttl).min();
-        matching.or_else(|| self.operations.iter().filter_map(ttl).min())
+        self.published.ttl(method, url.path().strip_prefix(self.base.as_str()))
     }
-}
-
-/// Whether a path matches a pattern of actix-web: `{name}` is one segment, and `{name:regex}` is
-/// taken for the rest of the path.
-fn matches(pattern: &str, path: &str) -> bool {
-    let mut segments = path.split('/');
-    for part in pattern.split('/') {
-        if part.contains('{') && part.contains(':') {
-            return segments.next().is_some();
-        }
-        let is_parameter = part.starts_with('{') && part.ends_with('}');
-        match segments.next() {
-            Some(segment) if segment == part || (is_parameter && !segment.is_empty()) => {}
-            _ => return false,
-        }
-    }
-    segments.next().is_none()
 }
 
 #[cfg(test)]
@@ -95,38 +54,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pattern_matches_paths_with_its_segments() {
-        for (pattern, path, expected) in [
-            ("/orders", "/orders", true),
-            ("/orders", "/orders/1", false),
-            ("/orders/{id}", "/orders/1", true),
-            ("/orders/{id}", "/orders/", false),
-            ("/orders/{id}/refunds", "/orders/1/refunds", true),
-            ("/orders/{id}/refunds", "/orders/1", false),
-            ("/files/{path:.*}", "/files/a/b", true),
-        ] {
-            assert_eq!(matches(pattern, path), expected, "{pattern} {path}");
-        }
-    }
-
-    #[test]
-    fn the_ttl_is_that_of_the_operation() {
-        let json = r#"{"header": "idempotency-key", "operations": [
+    fn the_base_is_in_front_of_the_routes() {
+        let json = r#"{"operations": [
             {"routes": [{"method": "POST", "path": "/orders"}], "ttl_seconds": 60.0},
-            {"routes": [{"method": "POST", "path": null}], "ttl_seconds": 1.0},
-            {"routes": [{"method": "PUT", "path": "/orders/{id}"}], "ttl_seconds": 30.5}
+            {"routes": [{"method": "POST", "path": null}], "ttl_seconds": 1.0}
         ]}"#;
         let specification = Specification::parse(json).unwrap().base("/api/");
-        let ttl = |method, path: &str| {
-            specification
-                .ttl(method, &Url::parse("https://example.com").unwrap().join(path).unwrap())
+        let ttl = |path: &str| {
+            let url = Url::parse("https://example.com").unwrap().join(path).unwrap();
+            specification.ttl("POST", &url)
         };
-        assert_eq!(ttl("POST", "/api/orders"), Some(Duration::from_secs(60)));
-        assert_eq!(ttl("PUT", "/api/orders/7?a=b"), Some(Duration::from_millis(30_500)));
-        let shortest = Some(Duration::from_secs(1));
-        assert_eq!(ttl("POST", "/orders"), shortest);
-        assert_eq!(ttl("DELETE", "/api/orders/7"), shortest);
-        let none = Specification::parse(r#"{"operations": []}"#).unwrap();
-        assert_eq!(none.ttl("POST", &"https://example.com/orders".parse().unwrap()), None);
+        assert_eq!(ttl("/api/orders?a=b"), Some(Duration::from_secs(60)));
+        assert_eq!(ttl("/orders"), Some(Duration::from_secs(1)));
     }
 }

@@ -4,10 +4,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode, header};
+use idempotent_http::{
+    Key, header_names,
+    problem::{MEDIA_TYPE, ProblemKind},
+};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::{key::Key, proof};
+use crate::proof;
 
 /// Bodies of refusals are short; a longer body is not read for a code.
 const MAX_PROBLEM: usize = 16 * 1024;
@@ -81,14 +85,15 @@ pub(crate) fn judge(
     }
     let did_not_run = proof::is_not_run(headers, sent.key);
     let again = || Meaning::Again(Again { after, did_not_run });
-    match (status.as_u16(), refusal.code()) {
-        // A key that was used for another request was used before.
-        (_, Some("outcome_unknown" | "record_unreadable")) | (422, Some("key_reused"))
-            if sent.may_be_done || refusal.code() != Some("key_reused") =>
-        {
+    match (status.as_u16(), refusal.kind()) {
+        (_, Some(ProblemKind::OutcomeUnknown | ProblemKind::RecordUnreadable)) => {
             Meaning::Unknown { reference: refusal.reference }
         }
-        (_, Some("in_flight" | "idempotency_key_in_use" | "idempotency_in_flight")) => unproved,
+        // A key that was used for another request was used before.
+        (422, Some(ProblemKind::KeyReused)) if sent.may_be_done => {
+            Meaning::Unknown { reference: refusal.reference }
+        }
+        (_, Some(ProblemKind::InFlight)) => unproved,
         _ => match advice(headers).or(refusal.retryable) {
             Some(true) => again(),
             None if is_retryable(status, after) => again(),
@@ -106,7 +111,7 @@ pub(crate) fn judge(
 /// Whether the response was recorded earlier. Besides this project's header, those of the Agentic
 /// Commerce Protocol and of Stripe.
 pub(crate) fn is_replay(headers: &HeaderMap) -> bool {
-    ["idempotency-replayed", "idempotent-replayed"]
+    [header_names::REPLAYED, "idempotent-replayed"]
         .iter()
         .any(|name| headers.get(*name).is_some_and(|value| value == "true"))
 }
@@ -132,8 +137,9 @@ fn is_poll(status: StatusCode, headers: &HeaderMap, body: &Bytes) -> bool {
 
 /// What a server says about retries: Stripe's header, and that of SDKs made by Stainless.
 fn advice(headers: &HeaderMap) -> Option<bool> {
-    let value =
-        ["stripe-should-retry", "x-should-retry"].iter().find_map(|name| headers.get(*name));
+    let value = [header_names::STRIPE_SHOULD_RETRY, "x-should-retry"]
+        .iter()
+        .find_map(|name| headers.get(*name));
     match value?.as_bytes() {
         b"true" => Some(true),
         b"false" => Some(false),
@@ -193,8 +199,13 @@ struct Refusal {
 }
 
 impl Refusal {
-    fn code(&self) -> Option<&str> {
-        self.code.as_deref()
+    /// The kind of the problem. Stripe and the Agentic Commerce Protocol have codes of their own
+    /// for a request in flight.
+    fn kind(&self) -> Option<ProblemKind> {
+        match self.code.as_deref()? {
+            "idempotency_key_in_use" | "idempotency_in_flight" => Some(ProblemKind::InFlight),
+            code => ProblemKind::of_code(code),
+        }
     }
 
     fn of(headers: &HeaderMap, body: &Bytes) -> Self {
@@ -228,7 +239,7 @@ impl Refusal {
 /// Whether the body is a problem by its `Content-Type`.
 fn is_problem(headers: &HeaderMap) -> bool {
     let value = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    value.is_some_and(|value| value.trim_start().starts_with("application/problem+json"))
+    value.is_some_and(|value| value.trim_start().starts_with(MEDIA_TYPE))
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 //! For each request, the [`Runtime`] makes a [`Claim`](protocol::Claim) on a [`RecordId`], which is
 //! computed from a [`Key`] and a [`ScopeId`]. A [`Store`] decides the claim by the rules of
 //! [`transition`]. If the claim is granted, the request may run, and the runtime completes it with
-//! a [`Recording`] of its response, which later requests with the key get.
+//! a [recording](EncodedRecording) of its outcome, which later requests with the key get.
 //!
 //! Applications use [`idempotent-actix`]. Depend on this crate only to write a store, or an
 //! integration with another framework.
@@ -37,15 +37,14 @@ pub mod transition;
 
 pub use error::StoreError;
 pub use fingerprint::{
-    BodyForm, Digester, Fingerprint, FingerprintKeyError, FingerprintKeys, RequestDigest,
-    canonical_json,
+    Digester, Fingerprint, FingerprintKeyError, FingerprintKeys, RequestDigest, canonical_json,
 };
 pub use key::{Key, KeyError};
 pub use lease::{Lease, OwnerToken};
-pub use policy::{Abandoned, OnAbandon, Policy, RecordRule};
+pub use policy::{Abandoned, OnAbandon, Policy};
 pub use record::{Notes, Record, RecordState};
 pub use record_id::{DerivedKey, RecordId, RecordIdError, ShortRecordId};
-pub use recording::{EncodedRecording, RecordedBody, Recording, RecordingError};
+pub use recording::{EncodedRecording, RecordingError};
 pub use runtime::Runtime;
 pub use scope::{Principal, ScopeId};
 pub use short_text::{ShortText, ShortTextError};

@@ -17,7 +17,7 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Policy {
-    /// How long the response can be replayed, counted from the first claim. 24 hours by default.
+    /// How long the outcome can be replayed, counted from the first claim. 24 hours by default.
     pub ttl: Duration,
     /// How long a key stays claimed after the process that claimed it has died; while the process
     /// lives, the lease is renewed. It should be at most half of `ttl`, which this crate does not
@@ -25,20 +25,16 @@ pub struct Policy {
     pub lease: Duration,
     /// How long a duplicate waits while another attempt is in flight. Zero by default.
     pub wait: Duration,
-    /// Which responses are recorded. [`RecordRule::Final`] by default.
-    pub record: RecordRule,
     /// What happens to a key whose attempt was abandoned. [`OnAbandon::Retry`] by default.
     pub abandoned: OnAbandon,
 }
 
 impl Policy {
-    /// The defaults of `#[idempotent]`: ttl 24 hours, lease 30 seconds, no waiting, final
-    /// responses, retry.
+    /// The defaults of `#[idempotent]`: ttl 24 hours, lease 30 seconds, no waiting, retry.
     pub const DEFAULT: Self = Self {
         ttl: Duration::from_secs(24 * 60 * 60),
         lease: Duration::from_secs(30),
         wait: Duration::ZERO,
-        record: RecordRule::Final,
         abandoned: OnAbandon::Retry,
     };
 
@@ -60,12 +56,6 @@ impl Policy {
         Self { wait, ..self }
     }
 
-    /// Sets which responses are recorded.
-    #[must_use]
-    pub const fn with_record(self, record: RecordRule) -> Self {
-        Self { record, ..self }
-    }
-
     /// Sets what happens to a key whose attempt was abandoned.
     #[must_use]
     pub const fn with_abandoned(self, abandoned: OnAbandon) -> Self {
@@ -76,31 +66,6 @@ impl Policy {
 impl Default for Policy {
     fn default() -> Self {
         Self::DEFAULT
-    }
-}
-
-/// Which responses are recorded and replayed. Any other response leaves the operation incomplete:
-/// the next request runs it again, unless the key is held under [`OnAbandon::Hold`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RecordRule {
-    /// Every status except 408, 425, 429 and 5xx: the statuses that state the outcome of the
-    /// operation.
-    Final,
-    /// Only 2xx.
-    Success,
-    /// Every status including 5xx, as version 1 of Stripe's API does.
-    All,
-}
-
-impl RecordRule {
-    /// Returns whether a response with this status is recorded.
-    #[must_use]
-    pub const fn keeps(self, status: u16) -> bool {
-        match self {
-            Self::Final => !matches!(status, 408 | 425 | 429 | 500..),
-            Self::Success => matches!(status, 200..=299),
-            Self::All => true,
-        }
     }
 }
 
@@ -157,28 +122,6 @@ impl Abandoned {
         match (self, other) {
             (Self::Retry, Self::Retry) => Self::Retry,
             (Self::Hold, _) | (_, Self::Hold) => Self::Hold,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_rule_keeps_what_its_name_says() {
-        for (status, kept) in [
-            (200, [true, true, true]),
-            (302, [true, false, true]),
-            (404, [true, false, true]),
-            (408, [false, false, true]),
-            (425, [false, false, true]),
-            (429, [false, false, true]),
-            (500, [false, false, true]),
-            (599, [false, false, true]),
-        ] {
-            let rules = [RecordRule::Final, RecordRule::Success, RecordRule::All];
-            assert_eq!(rules.map(|rule| rule.keeps(status)), kept, "{status}");
         }
     }
 }

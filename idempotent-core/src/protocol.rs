@@ -14,7 +14,7 @@ use crate::{
     policy::{Abandoned, Policy},
     record::Record,
     record_id::RecordId,
-    recording::{Length, Recording},
+    recording::{EncodedRecording, Length},
     scope::Principal,
     short_text::ShortText,
 };
@@ -397,7 +397,7 @@ impl fmt::Debug for Rejection {
     }
 }
 
-impl fmt::Debug for Rejection<Recording> {
+impl fmt::Debug for Rejection<EncodedRecording> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.fmt_with(f, |recording, mut shown| shown.field(recording).finish())
     }

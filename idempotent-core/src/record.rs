@@ -40,7 +40,8 @@ pub struct Record {
     pub principal: Option<Principal>,
     /// When the operation was completed, by its handler or by an operator.
     pub completed_at: Option<Timestamp>,
-    /// The status code of the recorded response.
+    /// The status of the recorded response. `None` for an outcome without one, such as the result
+    /// of a [job](crate::runtime::Job).
     pub status: Option<u16>,
     /// What the handler has noted about its work.
     pub notes: Notes,
@@ -85,7 +86,8 @@ pub enum RecordState {
     /// An attempt was abandoned, and its outcome is unknown. Only the completion of that attempt or
     /// an operator ends this state.
     Held,
-    /// The operation is complete. Contains the encoded [`Recording`](crate::Recording).
+    /// The operation is complete. Contains the
+    /// [recording](crate::EncodedRecording) of its outcome.
     Completed(Bytes),
 }
 

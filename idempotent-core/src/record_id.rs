@@ -187,6 +187,12 @@ impl DerivedKey {
     }
 }
 
+impl From<DerivedKey> for Key {
+    fn from(DerivedKey(key): DerivedKey) -> Self {
+        key.into()
+    }
+}
+
 impl fmt::Display for DerivedKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
@@ -198,7 +204,7 @@ mod tests {
     use super::*;
 
     fn id(scope: &ScopeId, operation: &str, key: &str) -> RecordId {
-        RecordId::new("shop", scope, operation, &Key::parse(key.as_bytes()).unwrap())
+        RecordId::new("shop", scope, operation, &Key::from_text(key).unwrap())
     }
 
     #[test]
@@ -229,7 +235,7 @@ mod tests {
         assert_ne!(one, id(&ScopeId::new("a"), "bPOST /c", "k"));
         assert_ne!(one, id(&ScopeId::of("ab", ""), "POST /c", "k"));
         assert_ne!(one, id(&ScopeId::new("ab"), "POST /ck", "k"));
-        let key = Key::parse(b"k").unwrap();
+        let key = Key::from_text("k").unwrap();
         assert_ne!(one, RecordId::new("bank", &ScopeId::new("ab"), "POST /c", &key));
         assert_ne!(
             RecordId::new("sh", &ScopeId::of("op", ""), "", &key),

@@ -1,147 +1,113 @@
-//! Recorded responses and their encoding.
+//! Encoded recordings of outcomes, as stores keep them.
 
 use std::fmt;
 
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
 
-/// A recorded response: status, header lines in order, and body.
+/// A recorded outcome, encoded: the version of the encoding, the outcome, and a CRC-32 of both.
 ///
-/// Header lines and body are unchanged bytes. `Debug` shows only the status, the number of headers
-/// and the length of the body.
-#[derive(Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Recording {
-    /// The status code.
-    pub status: u16,
-    /// Header lines as (name, value), in order.
-    pub headers: Vec<(Bytes, Bytes)>,
-    /// The body.
-    pub body: RecordedBody,
-}
-
-/// The body of a recording. `Debug` shows only its length.
+/// The protocol does not interpret the outcome. The caller that completes an attempt encodes it,
+/// such as `idempotent-http` the response to a request, and decodes it when it is replayed.
 ///
-/// Exhaustive: each kind of body has to be replayed in a different way.
-#[derive(Clone, PartialEq, Eq)]
-pub enum RecordedBody {
-    /// The response had no body, not even an empty one.
-    None,
-    /// The complete body.
-    Whole(Bytes),
-    /// The body was not recorded, because it exceeded a limit. The replay has no body.
-    Omitted,
+/// The checksum was verified or added by this type. `Debug` shows only the length.
+#[derive(Clone)]
+pub struct EncodedRecording {
+    bytes: Bytes,
+    shorten: fn(&Self) -> Option<Self>,
 }
-
-const VERSION: u8 = 1;
-
-pub(crate) fn status(encoded: &[u8]) -> Option<u16> {
-    match encoded {
-        [VERSION, high, low, ..] => Some(u16::from_be_bytes([*high, *low])),
-        _ => None,
-    }
-}
-
-/// A recording in its [encoded](Recording::encode) form, as stores keep it. `Debug` shows only its
-/// length.
-#[derive(Clone, PartialEq, Eq)]
-pub struct EncodedRecording(Bytes);
 
 impl EncodedRecording {
-    /// Encodes a response, without copying it to a [`Recording`] first. The header lines are (name,
-    /// value), in order.
+    /// The version of recordings whose next two bytes are a status, big-endian: that of an HTTP
+    /// response. Stores keep it in a column. Recordings of other versions have no status.
+    pub const WITH_STATUS: u8 = 1;
+
+    /// Adds the checksum to a version and an outcome. A recording that is kept must have a version
+    /// that no other encoding uses; 1 is that of a response, and 2 that of the result of a
+    /// [job](crate::runtime::Job).
+    ///
+    /// The checksum takes 4 bytes; with that capacity left, nothing is copied.
     #[must_use]
-    pub fn new(status: u16, headers: &[(&[u8], &[u8])], body: &RecordedBody) -> Self {
-        let (kind, body): (u8, &[u8]) = match body {
-            RecordedBody::None => (0, &[]),
-            RecordedBody::Whole(body) => (1, body),
-            RecordedBody::Omitted => (2, &[]),
-        };
-        let bytes: usize = headers.iter().map(|(name, value)| 6 + name.len() + value.len()).sum();
-        let mut out = Vec::with_capacity(32 + bytes + body.len());
-        out.push(VERSION);
-        out.extend_from_slice(&status.to_be_bytes());
-        out.push(kind);
-        put_length(&mut out, headers.len());
-        for part in headers.iter().flat_map(|(name, value)| [name, value]) {
-            put_length(&mut out, part.len());
-            out.extend_from_slice(part);
+    pub fn seal(mut content: Vec<u8>) -> Self {
+        let checksum = crc32fast::hash(&content);
+        content.extend_from_slice(&checksum.to_be_bytes());
+        Self { bytes: content.into(), shorten: |_| None }
+    }
+
+    /// Sets how the recording is shortened if there is no room for it while the store fails:
+    /// `shorten` returns a recording with the same outcome that omits its largest part.
+    #[must_use]
+    pub fn shortened_by(self, shorten: fn(&Self) -> Option<Self>) -> Self {
+        Self { shorten, ..self }
+    }
+
+    /// Verifies the checksum of bytes that a store has kept.
+    ///
+    /// # Errors
+    /// Fails with [`RecordingError::Damaged`] if the bytes were changed or cut.
+    pub fn verify(bytes: Bytes) -> Result<Self, RecordingError> {
+        match bytes.split_last_chunk::<4>() {
+            Some((content, checksum))
+                if !content.is_empty()
+                    && crc32fast::hash(content) == u32::from_be_bytes(*checksum) =>
+            {
+                Ok(Self { bytes, shorten: |_| None })
+            }
+            Some(_) | None => Err(RecordingError::Damaged),
         }
-        put_length(&mut out, body.len());
-        out.extend_from_slice(body);
-        let checksum = crc32fast::hash(&out);
-        out.extend_from_slice(&checksum.to_be_bytes());
-        Self(out.into())
+    }
+
+    /// Returns the version and the outcome, without the checksum. Nothing is copied.
+    #[must_use]
+    pub fn content(&self) -> Bytes {
+        self.bytes.slice(..self.bytes.len().saturating_sub(4))
+    }
+
+    /// Returns the bytes for a store to keep.
+    #[must_use]
+    pub const fn as_bytes(&self) -> &Bytes {
+        &self.bytes
+    }
+
+    /// Reads the status of an encoded recording; `None` if its version has none. A store may keep it
+    /// for operators.
+    #[must_use]
+    pub fn status_of(encoded: &[u8]) -> Option<u16> {
+        match encoded {
+            [Self::WITH_STATUS, high, low, ..] => Some(u16::from_be_bytes([*high, *low])),
+            _ => None,
+        }
+    }
+
+    /// The recording without its largest part, if it has one.
+    pub(crate) fn shortened(&self) -> Option<Self> {
+        (self.shorten)(self)
     }
 }
 
-impl From<&Recording> for EncodedRecording {
-    fn from(Recording { status, headers, body }: &Recording) -> Self {
-        let headers: Vec<_> = headers.iter().map(|(name, value)| (&name[..], &value[..])).collect();
-        Self::new(*status, &headers, body)
+impl PartialEq for EncodedRecording {
+    fn eq(&self, other: &Self) -> bool {
+        self.bytes == other.bytes
     }
 }
+
+impl Eq for EncodedRecording {}
 
 impl From<EncodedRecording> for Bytes {
-    fn from(EncodedRecording(bytes): EncodedRecording) -> Self {
+    fn from(EncodedRecording { bytes, .. }: EncodedRecording) -> Self {
         bytes
     }
 }
 
-impl Recording {
-    /// Creates a recording. The header lines are (name, value), in order.
-    #[must_use]
-    pub const fn new(status: u16, headers: Vec<(Bytes, Bytes)>, body: RecordedBody) -> Self {
-        Self { status, headers, body }
+/// Clones the recording, without copying its bytes.
+impl From<&EncodedRecording> for EncodedRecording {
+    fn from(recording: &EncodedRecording) -> Self {
+        recording.clone()
     }
+}
 
-    /// Encodes the recording: the version of the encoding, the parts with their lengths, and a
-    /// CRC-32 of all of them.
-    #[must_use]
-    pub fn encode(&self) -> Bytes {
-        EncodedRecording::from(self).into()
-    }
-
-    /// Returns the status of an encoded recording; `None` if a later version of this library has
-    /// encoded it.
-    #[must_use]
-    pub fn status_of(encoded: &[u8]) -> Option<u16> {
-        status(encoded)
-    }
-
-    /// Decodes the result of [`encode`](Self::encode). Headers and body are slices of `bytes`, not
-    /// copies.
-    ///
-    /// # Errors
-    /// Fails if the bytes are damaged, or were written by a later version of this library. The
-    /// operation of such a record is neither run again nor replayed.
-    pub fn decode(bytes: &Bytes) -> Result<Self, RecordingError> {
-        let (content, checksum) = bytes.split_last_chunk::<4>().ok_or(RecordingError::Damaged)?;
-        if crc32fast::hash(content) != u32::from_be_bytes(*checksum) {
-            return Err(RecordingError::Damaged);
-        }
-        let mut rest = bytes.slice(..content.len());
-        match rest.try_get_u8()? {
-            VERSION => {}
-            version => return Err(RecordingError::UnknownVersion { version }),
-        }
-        let status = rest.try_get_u16()?;
-        let kind = rest.try_get_u8()?;
-        let count = take_length(&mut rest)?;
-        let headers = (0..count)
-            .map(|_| Ok((take(&mut rest)?, take(&mut rest)?)))
-            .collect::<Result<_, RecordingError>>()?;
-        let body = take(&mut rest)?;
-        let body = match kind {
-            0 if body.is_empty() => RecordedBody::None,
-            1 => RecordedBody::Whole(body),
-            2 if body.is_empty() => RecordedBody::Omitted,
-            _ => return Err(RecordingError::Damaged),
-        };
-        if rest.is_empty() {
-            Ok(Self { status, headers, body })
-        } else {
-            Err(RecordingError::Damaged)
-        }
+impl fmt::Debug for EncodedRecording {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("EncodedRecording").field(&Length(&self.bytes)).finish()
     }
 }
 
@@ -154,61 +120,6 @@ impl fmt::Debug for Length<'_> {
     }
 }
 
-impl fmt::Debug for Recording {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = f.debug_struct("Recording");
-        shown
-            .field("status", &self.status)
-            .field("headers", &self.headers.len())
-            .field("body", &self.body)
-            .finish()
-    }
-}
-
-impl fmt::Debug for RecordedBody {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::None => f.write_str("None"),
-            Self::Whole(body) => f.debug_tuple("Whole").field(&Length(body)).finish(),
-            Self::Omitted => f.write_str("Omitted"),
-        }
-    }
-}
-
-impl fmt::Debug for EncodedRecording {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("EncodedRecording").field(&Length(&self.0)).finish()
-    }
-}
-
-/// Appends a length as unsigned LEB128: seven bits a byte, the lowest first.
-fn put_length(out: &mut Vec<u8>, mut length: usize) {
-    while length > 0x7f {
-        out.push(u8::try_from(length & 0x7f).unwrap_or(0) | 0x80);
-        length >>= 7;
-    }
-    out.push(u8::try_from(length).unwrap_or(0));
-}
-
-fn take_length(rest: &mut Bytes) -> Result<usize, RecordingError> {
-    let mut length = 0;
-    for shift in (0..usize::BITS).step_by(7) {
-        let byte = rest.try_get_u8()?;
-        length |= usize::from(byte & 0x7f) << shift;
-        if byte & 0x80 == 0 {
-            return Ok(length);
-        }
-    }
-    Err(RecordingError::Damaged)
-}
-
-fn take(rest: &mut Bytes) -> Result<Bytes, RecordingError> {
-    match take_length(rest)? {
-        length if length <= rest.len() => Ok(rest.split_to(length)),
-        _ => Err(RecordingError::Damaged),
-    }
-}
-
 /// The reason why a recording cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -216,18 +127,12 @@ pub enum RecordingError {
     /// Bytes were changed or lost.
     #[error("the recording is damaged")]
     Damaged,
-    /// A later version of this library wrote the recording.
+    /// A later version of this library wrote the recording, or it is of an outcome of another kind.
     #[error("the recording has the unknown version {version}")]
     UnknownVersion {
         /// The version of the encoding.
         version: u8,
     },
-}
-
-impl From<bytes::TryGetError> for RecordingError {
-    fn from(_: bytes::TryGetError) -> Self {
-        Self::Damaged
-    }
 }
 
 #[cfg(test)]
@@ -236,67 +141,37 @@ mod tests {
 
     use super::*;
 
-    fn recordings() -> impl Strategy<Value = Recording> {
-        let bytes = || vec(any::<u8>(), 0..40).prop_map(Bytes::from);
-        let body = prop_oneof![
-            Just(RecordedBody::None),
-            Just(RecordedBody::Omitted),
-            bytes().prop_map(RecordedBody::Whole)
-        ];
-        (any::<u16>(), vec((bytes(), bytes()), 0..5), body)
-            .prop_map(|(status, headers, body)| Recording { status, headers, body })
-    }
-
     proptest! {
         #[test]
-        fn an_encoded_recording_is_decoded(recording in recordings()) {
-            prop_assert_eq!(Recording::decode(&recording.encode()), Ok(recording));
+        fn a_sealed_recording_is_verified(content in vec(any::<u8>(), 1..100)) {
+            let sealed = EncodedRecording::seal(content.clone());
+            let verified = EncodedRecording::verify(sealed.as_bytes().clone());
+            prop_assert_eq!(verified.as_ref(), Ok(&sealed));
+            prop_assert_eq!(sealed.content(), content);
         }
 
         #[test]
         fn a_changed_or_cut_recording_is_damaged(
-            recording in recordings(),
+            content in vec(any::<u8>(), 1..100),
             at in any::<prop::sample::Index>(),
             bit in 0..8u8,
         ) {
-            let whole = recording.encode();
+            let whole = EncodedRecording::seal(content).as_bytes().clone();
             let at = at.index(whole.len());
             let mut changed = whole.to_vec();
             changed[at] ^= 1u8 << bit;
-            prop_assert!(Recording::decode(&changed.into()).is_err());
-            prop_assert!(Recording::decode(&whole.slice(..at)).is_err());
-        }
-
-        #[test]
-        fn any_bytes_are_decoded_or_refused(bytes in vec(any::<u8>(), 0..200), sealed: bool) {
-            let mut bytes = bytes;
-            if sealed {
-                bytes.extend(crc32fast::hash(&bytes).to_be_bytes());
-            }
-            let _ = Recording::decode(&bytes.into());
+            prop_assert!(EncodedRecording::verify(changed.into()).is_err());
+            prop_assert!(EncodedRecording::verify(whole.slice(..at)).is_err());
         }
     }
 
     #[test]
-    fn a_later_version_is_refused_by_name() {
-        let mut bytes = vec![2, 0, 200, 0];
-        bytes.extend(crc32fast::hash(&bytes).to_be_bytes());
-        assert_eq!(
-            Recording::decode(&bytes.into()),
-            Err(RecordingError::UnknownVersion { version: 2 })
-        );
-    }
-
-    #[test]
-    fn the_first_version_stays_readable() {
-        let recording = Recording {
-            status: 201,
-            headers: vec![(Bytes::from_static(b"location"), Bytes::from_static(b"/p/1"))],
-            body: RecordedBody::Whole(Bytes::from_static(b"{}")),
+    fn only_the_first_version_has_a_status() {
+        let status = |content: &[u8]| {
+            EncodedRecording::status_of(EncodedRecording::seal(content.to_vec()).as_bytes())
         };
-        let written = b"\x01\x00\xc9\x01\x01\x08location\x04/p/1\x02{}";
-        let mut written = written.to_vec();
-        written.extend(crc32fast::hash(&written).to_be_bytes());
-        assert_eq!(recording.encode(), written);
+        assert_eq!(status(&[1, 0, 201, 0]), Some(201));
+        assert_eq!(status(&[2, 0, 201, 0]), None);
+        assert_eq!(EncodedRecording::status_of(&[1, 0]), None);
     }
 }

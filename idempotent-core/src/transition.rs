@@ -29,7 +29,7 @@ use crate::{
     policy::Abandoned,
     protocol::{Claim, ClaimOutcome, Fence, Note, Rejection, Resolution, ResolveOutcome},
     record::{Notes, Record, RecordState},
-    recording::{self, Length},
+    recording::{EncodedRecording, Length},
 };
 
 /// What happens to a record.
@@ -239,7 +239,7 @@ fn completed(record: &Record, recording: &Bytes, now: Timestamp) -> Record {
         expires_at,
         state: RecordState::Completed(recording.clone()),
         completed_at: Some(now),
-        status: recording::status(recording),
+        status: EncodedRecording::status_of(recording),
         notes: Notes { reference: record.notes.reference.clone(), ..Notes::default() },
         ..record.clone()
     }

@@ -62,10 +62,20 @@ fn a_store_depends_on_no_framework_and_on_no_other_backend() {
 }
 
 #[test]
+fn http_depends_on_no_framework_and_no_backend() {
+    let tree = tree(&["-p", "idempotent-http", "--all-features"]);
+    assert!(tree.contains(&"idempotent-core".to_owned()), "{tree:?}");
+    assert_without(
+        &tree,
+        &["actix-web", "actix-http", "axum", "http", "hyper", "reqwest", "sqlx", "redis"],
+    );
+}
+
+#[test]
 fn the_client_depends_on_no_server_and_no_database() {
     let tree = tree(&["-p", "idempotent-client"]);
     assert!(tree.contains(&"reqwest".to_owned()), "this is not the dependency tree of the client");
-    assert_without(&tree, &["actix-web", "idempotent-actix", "idempotent-core", "sqlx", "redis"]);
+    assert_without(&tree, &["actix-web", "idempotent-actix", "idempotent-macros", "sqlx", "redis"]);
 }
 
 #[test]
@@ -83,7 +93,7 @@ fn published_crates_depend_on_no_test_only_crate() {
     );
     let features = "memory,sqlite,postgres,redis,redis-tls,conformance,identity,httpauth";
     assert_without(&tree(&["-p", "idempotent-actix", "--features", features]), TEST_ONLY);
-    for package in ["idempotent-macros", "idempotent-client"] {
+    for package in ["idempotent-macros", "idempotent-http", "idempotent-client"] {
         assert_without(&tree(&["-p", package, "--all-features"]), TEST_ONLY);
     }
 }

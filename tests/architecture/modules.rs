@@ -31,6 +31,10 @@ const CORE: &[&str] = &[
 /// The crates of the stores. Cargo holds the directions between them.
 const STORES: &[&str] = &["sql", "sqlite", "postgres", "redis"];
 
+/// The modules at the root of `idempotent-http`. Each may use those that are listed below it.
+const HTTP: &[&str] =
+    &["specification", "problem", "recording", "digest", "not_run", "key", "header_names"];
+
 /// The modules at the root of `idempotent-client`. Each may use those that are listed below it.
 const CLIENT: &[&str] = &[
     "guide",
@@ -177,6 +181,11 @@ fn modules_of_the_actix_crate_use_only_those_below() {
 }
 
 #[test]
+fn modules_of_http_use_only_those_below() {
+    assert_layered("idempotent-http", HTTP, 1);
+}
+
+#[test]
 fn modules_of_the_client_use_only_those_below() {
     assert_layered("idempotent-client", CLIENT, 15);
 }
@@ -201,6 +210,11 @@ fn the_modules_of_the_stores_have_no_cycles() {
 #[test]
 fn the_modules_of_the_actix_crate_have_no_cycles() {
     assert_no_cycles("idempotent-actix");
+}
+
+#[test]
+fn the_modules_of_http_have_no_cycles() {
+    assert_no_cycles("idempotent-http");
 }
 
 #[test]

@@ -2,8 +2,9 @@
 
 use crate::cargo;
 
-const PUBLISHED: [&str; 8] = [
+const PUBLISHED: [&str; 9] = [
     "idempotent-core",
+    "idempotent-http",
     "idempotent-sql",
     "idempotent-sqlite",
     "idempotent-postgres",

@@ -76,7 +76,7 @@ impl Front {
     /// The record of a run's key, as the store of the worker has it.
     pub(crate) async fn record(&self, visit: &str, run: u64, key: &str) -> Option<Snapshot> {
         let scope = ScopeId::of("user", format!("{visit}-{run}"));
-        let key = Key::parse(key.as_bytes()).unwrap();
+        let key = Key::from_text(key).unwrap();
         for file in self.stores() {
             let store = store::connect(&format!("sqlite:{}", file.display())).await.unwrap();
             assert!(store.transactions().is_some(), "this is not the store of the worker");

@@ -9,7 +9,8 @@ use actix_web::{
 use bytes::Bytes;
 use idempotent_actix::{
     Operation,
-    recording::{self, RecordedBody, Recording},
+    job::recording_of,
+    recording::{self, EncodedRecording, RecordedBody, Recording},
     store::{ResolveOutcome, Snapshot},
 };
 use test_support::{ClientResponse, Probe, Request, Server, TestApp, wait_for};
@@ -102,7 +103,7 @@ fn hold_key(app: &TestApp, server: &Server) -> Snapshot {
     found
 }
 
-fn resolve(app: &TestApp, seen: &Snapshot, response: Option<&Recording>) -> ResolveOutcome {
+fn resolve(app: &TestApp, seen: &Snapshot, response: Option<&EncodedRecording>) -> ResolveOutcome {
     let id = TestApp::id("alice", "POST /hold_if_abandoned", "k");
     wait_for("the resolution", app.idempotency.resolve(&id, seen, response)).unwrap()
 }
@@ -120,7 +121,8 @@ fn a_held_key_that_is_resolved_as_done_replays_the_operators_response() {
         201,
         vec![(Bytes::from_static(b"location"), Bytes::from_static(b"/payments/7"))],
         RecordedBody::Whole(Bytes::from_static(b"resolved")),
-    );
+    )
+    .encode();
     assert_eq!(resolve(&app, &seen, Some(&response)), ResolveOutcome::Resolved);
     for _ in 0..2 {
         assert_eq!(
@@ -178,6 +180,17 @@ fn a_key_that_is_not_held_cannot_be_resolved() {
 }
 
 #[test]
+fn the_result_of_a_job_is_no_response() {
+    let app = first_run_panics();
+    let server = app.serve(all);
+    let seen = hold_key(&app, &server);
+    let result = recording_of(Ok::<_, &()>(&7)).unwrap();
+    assert_eq!(resolve(&app, &seen, Some(&result)), ResolveOutcome::Resolved);
+    assert_problem(&server.send(&request()), 500, "record_unreadable", false);
+    assert_eq!(app.probe.runs(), 1, "the handler ran again");
+}
+
+#[test]
 fn a_late_response_does_not_replace_the_operators_resolution() {
     let app = TestApp::new();
     let server = app.serve(all);
@@ -189,6 +202,7 @@ fn a_late_response_does_not_replace_the_operators_resolution() {
     let seen = app.record("alice", "POST /hold_if_abandoned", "k").unwrap();
     let response =
         Recording::new(202, Vec::new(), RecordedBody::Whole(Bytes::from_static(b"resolved")));
+    let response = response.encode();
     assert_eq!(resolve(&app, &seen, Some(&response)), ResolveOutcome::Resolved);
     app.probe.release_all();
     assert_eq!(client_view(&first.response()), (202, "resolved", None, true));

@@ -9,7 +9,7 @@ use actix_web::{
 };
 use idempotent_actix::{Completer, Operation, idempotent};
 use idempotent_core::{
-    Abandoned, BodyForm, Digester, Policy, RecordId, Runtime,
+    Abandoned, Digester, Policy, RecordId, Runtime,
     runtime::{Admission, NoteError, RuntimeOptions, Subject},
 };
 use test_support::{Fault, Op, Probe, Request, TestApp, log};
@@ -230,7 +230,7 @@ fn the_key_of_a_resumed_operation_is_unknown() {
 /// Abandons operations of another program, whose record has this name, in the same store.
 async fn abandon_others(app: &TestApp, operation: &str, seed: u8) {
     let runtime = Runtime::new(app.store.clone(), RuntimeOptions::default());
-    let digest = Digester::new("POST", "/", "", b"", BodyForm::Raw).finish();
+    let digest = Digester::new(["POST", "/"]).finish();
     for number in 0..1_000_u16 {
         let [high, low] = number.to_be_bytes();
         // Half of the ids are low and half are high.

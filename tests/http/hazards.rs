@@ -37,7 +37,7 @@ fn an_empty_scope_nested_in_a_tenant_is_no_principal() {
 #[test]
 fn the_kind_of_the_outer_scope_is_part_of_the_record_id() {
     let user = || ScopeId::of("user", "5");
-    let key = Key::parse(b"k").unwrap();
+    let key = Key::from_text("k").unwrap();
     let id = |scope: &ScopeId| RecordId::new("tests", scope, "POST /p", &key);
     assert_ne!(
         id(&user().nested_in(&ScopeId::of("tenant", "7"))),

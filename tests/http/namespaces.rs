@@ -45,7 +45,7 @@ fn applications_in_two_namespaces_of_one_store_do_not_share_keys() {
 /// The default namespace is the package of the handler: here, the package of these tests.
 #[test]
 fn the_package_of_the_handler_is_the_default_namespace() {
-    let (scope, key) = (ScopeId::of("user", "alice"), Key::parse(b"k").unwrap());
+    let (scope, key) = (ScopeId::of("user", "alice"), Key::from_text("k").unwrap());
     let idempotency =
         Idempotency::new(FaultyStore::new(ManualClock::at(Timestamp::from_millis(1))));
     let id = idempotency.record_id(&scope, "POST /pay", &key).unwrap();

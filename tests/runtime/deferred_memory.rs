@@ -1,11 +1,12 @@
 //! The memory that deferred ends use.
 
 use idempotent_core::{
-    Policy, RecordedBody, Recording, Runtime,
+    EncodedRecording, Policy, Runtime,
     internals::gauges,
     protocol::Rejection,
     runtime::{AttemptOutcome, Verdict},
 };
+use idempotent_http::recording::RecordedBody;
 use test_support::{Fault, FaultyStore, Op};
 
 use crate::support::*;
@@ -18,11 +19,11 @@ fn bounded(store: &FaultyStore, bytes: usize) -> Runtime {
 }
 
 /// A recording with a body of this size.
-fn large(bytes: usize) -> Recording {
+fn large(bytes: usize) -> EncodedRecording {
     with_location(&RecordedBody::Whole(vec![7; bytes].into()))
 }
 
-fn with_location(body: &RecordedBody) -> Recording {
+fn with_location(body: &RecordedBody) -> EncodedRecording {
     recording(&[(b"location", b"/payments/1")], body)
 }
 

@@ -146,7 +146,7 @@ async fn after_a_takeover_the_verdict_of_the_successor_applies() {
         let (owner, outcome) = claim_in_another_process(&store, "k", "b", &Policy::DEFAULT).await;
         assert_eq!(outcome, ClaimOutcome::Granted { attempt: 2 });
         if ends {
-            let successor = response("the successor's").encode();
+            let successor = bytes::Bytes::from(response("the successor's"));
             store.inner().complete(&Lease { id: id("k"), owner }, &successor).await.unwrap();
         }
         store.heal();
@@ -279,7 +279,7 @@ async fn a_fenced_completion_whose_future_is_dropped_is_not_replayed_from_memory
     let attempt = proceed(&runtime, "k", "b", &Policy::DEFAULT).await;
     store.advance(Policy::DEFAULT.lease);
     let (owner, _) = claim_in_another_process(&store, "k", "b", &Policy::DEFAULT).await;
-    let successor = response("the successor's").encode();
+    let successor = bytes::Bytes::from(response("the successor's"));
     store.inner().complete(&Lease { id: id("k"), owner }, &successor).await.unwrap();
     store.set_fault(Op::LookUp, ALWAYS, Fault::HangBefore);
     let late = response("the loser's");

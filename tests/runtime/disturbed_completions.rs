@@ -52,7 +52,7 @@ async fn a_fenced_completion_is_not_stored_after_the_successors_record_has_expir
     store.advance(policy.lease);
     let (owner, outcome) = claim_in_another_process(&store, "k", "b", &policy).await;
     assert_eq!(outcome, ClaimOutcome::Granted { attempt: 2 });
-    let recording = response("the successor's").encode();
+    let recording = bytes::Bytes::from(response("the successor's"));
     store.inner().complete(&Lease { id: id("k"), owner }, &recording).await.unwrap();
     // The ttl of both records is over, and the background still retries the completion.
     store.advance(policy.ttl);

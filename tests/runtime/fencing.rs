@@ -35,7 +35,7 @@ async fn fenced_verdict(attempt: Attempt) -> Verdict {
 async fn a_fenced_attempt_gets_the_response_of_its_successor() {
     let store = FaultyStore::default();
     let (attempt, successor) = fenced_attempt(&store, &runtime(&store)).await;
-    store.inner().complete(&successor, &response("the successor's").encode()).await.unwrap();
+    store.inner().complete(&successor, &response("the successor's").into()).await.unwrap();
     assert_eq!(fenced_verdict(attempt).await, replay_of("the successor's"));
 }
 
@@ -130,7 +130,7 @@ async fn an_attempt_whose_successor_released_the_key_completes() {
 async fn a_fenced_attempt_is_in_flight_if_the_record_cannot_be_read() {
     let store = FaultyStore::default();
     let (attempt, successor) = fenced_attempt(&store, &runtime(&store)).await;
-    store.inner().complete(&successor, &response("the successor's").encode()).await.unwrap();
+    store.inner().complete(&successor, &response("the successor's").into()).await.unwrap();
     store.set_fault(Op::LookUp, usize::MAX, Fault::Before);
     assert_eq!(
         fenced_verdict(attempt).await,

@@ -111,7 +111,7 @@ async fn the_record_shows_what_the_run_is_about() {
     .await
     .unwrap();
     let record = runtime.look_up(&record_id(&JOB)).await.unwrap().expect("a record").record;
-    assert_eq!((record.operation.as_str(), record.status), ("charge", Some(200)));
+    assert_eq!((record.operation.as_str(), record.status), ("charge", None));
     assert_eq!(record.principal, Some(scope().principal()));
     assert_eq!(record.notes.reference.unwrap().as_str(), "ch_1");
 }
@@ -149,7 +149,7 @@ async fn a_job_with_the_name_of_a_handler_does_not_get_its_response() {
         runtime.run(&job, &scope, &key(text), "b", work).await
     };
     let attempt = proceed(&runtime, "handler", "b", &Policy::DEFAULT).await;
-    attempt.complete(&response(r#"{"version":1,"result":0}"#)).await;
+    attempt.complete(&response("0")).await;
     assert!(matches!(run("handler").await, Err(RunError::Rejected(Rejection::Mismatch { .. }))));
     run("job").await.unwrap();
     let verdict = verdict_of(&runtime, "job", "b", &Policy::DEFAULT).await;

@@ -3,14 +3,15 @@
 use std::{future::Future, time::Duration};
 
 use bytes::Bytes;
-
 use idempotent_core::{
-    BodyForm, Digester, EncodedRecording, Key, OnAbandon, OwnerToken, Policy, RecordId,
-    RecordedBody, Recording, RequestDigest, Runtime, ScopeId,
+    Digester, EncodedRecording, Key, OnAbandon, OwnerToken, Policy, RecordId, RequestDigest,
+    Runtime, ScopeId,
     protocol::{Claim, ClaimOutcome, Rejection},
     runtime::{Admission, Attempt, RuntimeOptions, Verdict},
     store::Store,
 };
+use idempotent_http::recording::{RecordedBody, encode};
+
 use test_support::{Fault, FaultyStore, Op};
 
 /// The time limit for each step of a test. Each takes far less.
@@ -21,27 +22,21 @@ pub(crate) const fn ms(millis: u64) -> Duration {
 }
 
 pub(crate) fn id(key: &str) -> RecordId {
-    RecordId::new(
-        "tests",
-        &ScopeId::new("alice"),
-        "POST /payments",
-        &Key::parse(key.as_bytes()).unwrap(),
-    )
+    RecordId::new("tests", &ScopeId::new("alice"), "POST /payments", &Key::from_text(key).unwrap())
 }
 
 pub(crate) fn request(body: &str) -> RequestDigest {
-    let mut digester = Digester::new("POST", "/payments", "", b"application/json", BodyForm::Raw);
+    let mut digester = Digester::new(["POST", "/payments"]);
     digester.update(body.as_bytes());
     digester.finish()
 }
 
-pub(crate) fn response(body: &'static str) -> Recording {
+pub(crate) fn response(body: &'static str) -> EncodedRecording {
     recording(&[], &RecordedBody::Whole(Bytes::from_static(body.as_bytes())))
 }
 
-pub(crate) fn recording(headers: &[(&[u8], &[u8])], body: &RecordedBody) -> Recording {
-    let encoded: Bytes = EncodedRecording::new(201, headers, body).into();
-    Recording::decode(&encoded).unwrap()
+pub(crate) fn recording(headers: &[(&[u8], &[u8])], body: &RecordedBody) -> EncodedRecording {
+    encode(201, headers, body)
 }
 
 /// Options without a purge, so that only the calls of the test reach the store.

@@ -75,7 +75,7 @@ async fn an_operator_resolves_a_held_key() {
     let store = FaultyStore::default();
     let runtime = runtime(&store);
     for (key, resolution) in
-        [("c", Resolution::Complete(response("resolved").encode())), ("r", Resolution::Release)]
+        [("c", Resolution::Complete(response("resolved").into())), ("r", Resolution::Release)]
     {
         let attempt = proceed(&runtime, key, "b", &HOLD).await;
         assert_eq!(attempt.abandon(Abandoned::Hold).await, AttemptOutcome::Stored);

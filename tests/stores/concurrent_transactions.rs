@@ -4,10 +4,11 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use idempotent_core::{
-    BodyForm, Digester, Lease, OwnerToken, Policy, RecordId, RecordedBody, Recording, Store,
+    Digester, EncodedRecording, Lease, OwnerToken, Policy, RecordId, Store,
     protocol::Rejection,
     runtime::{Admission, Attempt, AttemptOutcome, Runtime, RuntimeOptions, Verdict},
 };
+use idempotent_http::recording::{RecordedBody, Recording};
 use tokio::task::JoinSet;
 
 use crate::support::File;
@@ -17,11 +18,11 @@ fn id(key: u8) -> RecordId {
 }
 
 fn digest() -> idempotent_core::RequestDigest {
-    Digester::new("POST", "/orders", "", b"", BodyForm::Raw).finish()
+    Digester::new(["POST", "/orders"]).finish()
 }
 
-fn response() -> Recording {
-    Recording::new(201, Vec::new(), RecordedBody::Whole(Bytes::from_static(b"done")))
+fn response() -> EncodedRecording {
+    Recording::new(201, Vec::new(), RecordedBody::Whole(Bytes::from_static(b"done"))).encode()
 }
 
 async fn process(file: &File) -> Runtime {

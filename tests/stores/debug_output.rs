@@ -2,13 +2,14 @@
 
 use bytes::Bytes;
 use idempotent_core::{
-    EncodedRecording, Fingerprint, OwnerToken, Record, RecordState, RecordedBody, Recording,
+    EncodedRecording, Fingerprint, OwnerToken, Record, RecordState,
     clock::Timestamp,
     protocol::{ClaimOutcome, Rejection, Resolution, Snapshot},
     runtime::{Admission, AttemptOutcome, Verdict},
     store::TransactionClaim,
     transition::{Change, Event, EventOutcome},
 };
+use idempotent_http::recording::{RecordedBody, Recording};
 
 const SECRET: &str = "a-secret";
 
@@ -36,12 +37,12 @@ fn no_debug_output_contains_a_response() {
         format!("{recording:?}"),
         "Recording { status: 201, headers: 1, body: Whole(8 bytes) }"
     );
-    let bytes = recording.encode();
+    let bytes = Bytes::from(recording.encode());
     let (record, completed) =
         (record(&bytes), ClaimOutcome::Rejected(Rejection::Completed(bytes.clone())));
     let (owner, at) = (record.owner, record.first_seen);
     let (verdict, resolution) = (
-        Verdict::Rejected(Rejection::Completed(recording.clone())),
+        Verdict::Rejected(Rejection::Completed(recording.encode())),
         Resolution::Complete(bytes.clone()),
     );
     let shown = [

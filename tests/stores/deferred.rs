@@ -2,18 +2,19 @@
 
 use bytes::Bytes;
 use idempotent_core::{
-    BodyForm, Digester, Policy, RecordId, RecordedBody, Recording, RequestDigest,
+    Digester, Policy, RecordId, RequestDigest,
     protocol::Rejection,
     runtime::{Admission, AttemptOutcome, Runtime, RuntimeOptions, Verdict},
     store::Store,
 };
+use idempotent_http::recording::{RecordedBody, Recording};
 use idempotent_sqlite::SqliteStore;
-use test_support::{Fault, FaultyStore, Op};
 
 use crate::support::File;
+use test_support::{Fault, FaultyStore, Op};
 
 fn digest(path: &str) -> RequestDigest {
-    Digester::new("POST", path, "", b"text/plain", BodyForm::Raw).finish()
+    Digester::new(["POST", path]).finish()
 }
 
 #[tokio::test]
@@ -24,7 +25,7 @@ async fn a_claim_in_a_transaction_gets_the_deferred_response() {
     let runtime = Runtime::new(store.clone(), RuntimeOptions::default());
     let (id, recording) = (
         RecordId::from_bytes([7; 32]),
-        Recording::new(201, Vec::new(), RecordedBody::Whole(Bytes::from_static(b"done"))),
+        Recording::new(201, Vec::new(), RecordedBody::Whole(Bytes::from_static(b"done"))).encode(),
     );
     let Admission::Proceed(attempt) =
         runtime.begin(id, digest("/a"), &Policy::DEFAULT).await.unwrap()

@@ -5,12 +5,12 @@ use std::{fmt, time::Duration};
 
 use bytes::Bytes;
 use idempotent_core::{
-    BodyForm, Digester, Key, Policy, RecordId, RecordState, RecordedBody, Recording, RequestDigest,
-    ScopeId,
+    Digester, EncodedRecording, Key, Policy, RecordId, RecordState, RequestDigest, ScopeId,
     protocol::Rejection,
     runtime::{Admission, Attempt, AttemptOutcome, Runtime, RuntimeOptions, Verdict},
     store::Transaction,
 };
+use idempotent_http::recording::{RecordedBody, Recording};
 use idempotent_sqlite::SqliteStore;
 use sqlx::{
     AssertSqlSafe, Connection as _, SqliteConnection, SqlitePool, sqlite::SqliteJournalMode,
@@ -112,20 +112,15 @@ impl Fixture {
 }
 
 fn id(key: &str) -> RecordId {
-    RecordId::new(
-        "tests",
-        &ScopeId::new("alice"),
-        "POST /orders",
-        &Key::parse(key.as_bytes()).unwrap(),
-    )
+    RecordId::new("tests", &ScopeId::new("alice"), "POST /orders", &Key::from_text(key).unwrap())
 }
 
 fn digest() -> RequestDigest {
-    Digester::new("POST", "/orders", "", b"", BodyForm::Raw).finish()
+    Digester::new(["POST", "/orders"]).finish()
 }
 
-fn response() -> Recording {
-    Recording::new(201, Vec::new(), RecordedBody::Whole(Bytes::from_static(b"done")))
+fn response() -> EncodedRecording {
+    Recording::new(201, Vec::new(), RecordedBody::Whole(Bytes::from_static(b"done"))).encode()
 }
 
 /// Runs a script in an attempt's transaction.

@@ -14,8 +14,8 @@ use std::{
 use async_trait::async_trait;
 use bytes::Bytes;
 use idempotent_core::{
-    Abandoned, BodyForm, Digester, Key, Lease, OnAbandon, OwnerToken, Policy, RecordId,
-    RecordState, RecordedBody, Recording, RequestDigest, ScopeId, ShortText, Store, StoreError,
+    Abandoned, Digester, Key, Lease, OnAbandon, OwnerToken, Policy, RecordId, RecordState,
+    RequestDigest, ScopeId, ShortText, Store, StoreError,
     protocol::{
         Claim, ClaimOutcome, Fence, Rejection, RenewOutcome, Renewal, Resolution, ResolveOutcome,
         ResumablePage, Snapshot,
@@ -23,6 +23,7 @@ use idempotent_core::{
     runtime::{Admission, Attempt, AttemptOutcome, Runtime, RuntimeOptions, Verdict},
     store::{Transaction, TransactionClaim, Transactions},
 };
+use idempotent_http::recording::{RecordedBody, Recording};
 use idempotent_sqlite::SqliteStore;
 use sqlx::{SqliteConnection, SqlitePool};
 
@@ -205,11 +206,11 @@ struct Fixture {
 }
 
 fn digest() -> RequestDigest {
-    Digester::new("POST", "/", "", b"", BodyForm::Raw).finish()
+    Digester::new(["POST", "/"]).finish()
 }
 
 fn id() -> RecordId {
-    RecordId::new("tests", &ScopeId::new("alice"), "POST /", &Key::parse(b"k").unwrap())
+    RecordId::new("tests", &ScopeId::new("alice"), "POST /", &Key::from_text("k").unwrap())
 }
 
 impl Fixture {
@@ -270,7 +271,7 @@ impl Fixture {
     async fn replays(&self) -> bool {
         match self.begin(&Policy::DEFAULT).await {
             Admission::Rejected(Verdict::Rejected(Rejection::Completed(response))) => {
-                response.status == 201
+                Recording::decode(&response).is_ok_and(|response| response.status == 201)
             }
             Admission::Rejected(_) | Admission::Proceed(_) => false,
         }

@@ -56,9 +56,7 @@ async fn a_table_of_a_later_release_is_shared_if_that_release_allows_it() {
 async fn refusal_error(store: SqliteStore) -> String {
     let checked = store.check().await.unwrap_err();
     assert!(!checked.is_transient(), "{}", error_chain(&checked));
-    let digest =
-        idempotent_core::Digester::new("POST", "/", "", b"", idempotent_core::BodyForm::Raw)
-            .finish();
+    let digest = idempotent_core::Digester::new(["POST", "/"]).finish();
     let runtime = Runtime::new(store, RuntimeOptions::default());
     let claimed = runtime.begin(ID, digest, &Policy::DEFAULT).await.unwrap_err();
     assert_eq!(error_chain(&claimed), error_chain(&checked));

@@ -10,11 +10,12 @@ use std::{
 
 use bytes::Bytes;
 use idempotent_core::{
-    Abandoned, BodyForm, Digester, Fingerprint, Lease, OwnerToken, Policy, RecordId, RecordState,
-    RecordedBody, Recording, Store,
+    Abandoned, Digester, EncodedRecording, Fingerprint, Lease, OwnerToken, Policy, RecordId,
+    RecordState, Store,
     protocol::{Claim, ClaimOutcome, Fence, Rejection},
     runtime::{Admission, Attempt, AttemptOutcome, Runtime, RuntimeOptions, Verdict},
 };
+use idempotent_http::recording::{RecordedBody, Recording};
 use idempotent_sqlite::{SqliteStore, internals::batched_sqlite};
 use sqlx::{ConnectOptions, Connection, SqlitePool};
 use tokio::task::JoinSet;
@@ -38,11 +39,11 @@ fn id(key: u8) -> RecordId {
 }
 
 fn digest() -> idempotent_core::RequestDigest {
-    Digester::new("POST", "/orders", "", b"", BodyForm::Raw).finish()
+    Digester::new(["POST", "/orders"]).finish()
 }
 
-fn response() -> Recording {
-    Recording::new(201, Vec::new(), RecordedBody::Whole(Bytes::from_static(b"done")))
+fn response() -> EncodedRecording {
+    Recording::new(201, Vec::new(), RecordedBody::Whole(Bytes::from_static(b"done"))).encode()
 }
 
 fn new_claim() -> Claim {

@@ -3,7 +3,8 @@
 
 use std::ops::Range;
 
-use idempotent_core::{Key, RecordId, ScopeId};
+use idempotent_core::{RecordId, ScopeId};
+use idempotent_http::key::parse_key;
 use sqlx::{AssertSqlSafe, PgPool};
 
 use crate::{
@@ -87,6 +88,6 @@ impl Fill {
 
 /// The record of a key of the load, in the layer under test.
 fn id(seed: u64, number: u64) -> RecordId {
-    let key = Key::parse(&key(seed, number)).unwrap();
+    let key = parse_key(&key(seed, number)).unwrap();
     RecordId::new(env!("CARGO_PKG_NAME"), &ScopeId::of("bearer", b"alice"), "POST /work", &key)
 }

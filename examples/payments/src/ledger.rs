@@ -291,7 +291,7 @@ mod tests {
     use crate::sqlite;
 
     fn key(label: &str) -> DerivedKey {
-        RecordId::new("payments", &ScopeId::new("a"), "POST /", &Key::parse(b"k").unwrap())
+        RecordId::new("payments", &ScopeId::new("a"), "POST /", &Key::from_text("k").unwrap())
             .derive_key(label)
     }
 

@@ -45,8 +45,10 @@ pub(super) fn find(
     let mut rules = Vec::new();
     for declaration in &candidates {
         let policy = idempotency.policy(declaration).map_err(NoHandler::Policy)?;
+        let record = idempotency.settings().policy.record_rule(declaration);
+        let limit = idempotency.time_limit(declaration);
         let namespace = idempotency.namespace_of(declaration);
-        rules.push((policy, declaration.claim, idempotency.time_limit(declaration), namespace));
+        rules.push((policy, record, declaration.claim, limit, namespace));
     }
     match (candidates.first(), rules.first()) {
         (Some(declaration), Some(first)) if rules.iter().all(|other| other == first) => {

@@ -4,7 +4,7 @@
 //! type.
 
 use actix_web::http::Method;
-use idempotent_core::BodyForm;
+use idempotent_http::digest::BodyForm;
 
 use crate::{declaration::source_of, key_source::KeySource};
 

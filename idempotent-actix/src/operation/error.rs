@@ -66,11 +66,11 @@ impl StdError for OperationError {
 
 impl ResponseError for OperationError {
     fn status_code(&self) -> StatusCode {
-        self.problem().kind.status()
+        problem::status_code(self.problem().kind.status())
     }
 
     fn error_response(&self) -> HttpResponse {
         tracing::error!(error = %self, cause = self.source(), "a call of an operation failed");
-        problem::render::of_handler(self.problem())
+        problem::of_handler(self.problem())
     }
 }

@@ -7,16 +7,17 @@ use actix_web::{
     dev::Payload,
     error::InternalError,
     http::{
-        Version,
+        Method, Version,
         header::{self, HeaderValue},
     },
 };
 use idempotent_core::Key;
+use idempotent_http::key::{KeyFault, KeyPlace, parse_key};
 
 use crate::{
     declaration::markers::{Methods, Presence},
     idempotency::Idempotency,
-    key_source::{KeyFault, KeySource},
+    key_source::KeySource,
     not_run,
     outcome::RequestOutcome,
     problem::{Problem, ProblemKind},
@@ -40,13 +41,16 @@ pub(super) fn check_head<K: Presence, M: Methods>(
 ) -> Result<HeadKey, Problem> {
     if !M::METHODS.contains(request.method()) {
         let kind = ProblemKind::MethodNotAllowed;
-        return Err(idempotency.problem(kind, kind.advice()).with_allow(M::METHODS));
+        let methods: Vec<_> = M::METHODS.iter().map(Method::as_str).collect();
+        return Err(idempotency.problem(kind, kind.advice()).with_allow(methods.join(", ")));
     }
     let settings = idempotency.settings();
     let headers = request.headers();
     let key = match source {
         None => in_header::<K>(idempotency, headers.get_all(&settings.header), &settings.header)?,
-        Some(KeySource::Header(name)) => in_header::<K>(idempotency, headers.get_all(name), &name)?,
+        Some(KeySource::Place(KeyPlace::Header(name))) => {
+            in_header::<K>(idempotency, headers.get_all(name), &name)?
+        }
         Some(source) => HeadKey::InBody(source),
     };
     match content_length(request) {
@@ -69,7 +73,7 @@ fn in_header<'a, K: Presence>(
             return Err(idempotency.problem(ProblemKind::KeyMissing, detail));
         }
         (None, _) => return Ok(HeadKey::Missing),
-        (Some(line), None) => Key::parse(line.as_bytes()).map_err(KeyFault::Invalid),
+        (Some(line), None) => parse_key(line.as_bytes()).map_err(KeyFault::Invalid),
         (Some(_), Some(_)) => Err(KeyFault::Repeated),
     };
     accepted(idempotency, key)
@@ -83,7 +87,7 @@ pub(super) fn accepted(
     key: Result<Key, KeyFault>,
 ) -> Result<Key, KeyFault> {
     let key = key?;
-    idempotency.settings().key_rule.check(&key).map_err(KeyFault::Refused)?;
+    idempotency.settings().key_rule.check(&key)?;
     Ok(key)
 }
 

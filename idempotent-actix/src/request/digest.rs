@@ -4,20 +4,25 @@ use actix_web::{
     HttpRequest,
     http::header::{self, HeaderValue},
 };
-use idempotent_core::{BodyForm, Digester, canonical_json};
+use idempotent_core::Digester;
+use idempotent_http::digest::{BodyForm, RequestParts};
 
 use super::{RequestContent, body_buffer::BodyBuffer};
 
 /// A digester that has hashed the head of the request.
 pub(super) fn digester(request: &HttpRequest, form: BodyForm) -> Digester {
-    let content_type =
-        request.headers().get(header::CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
-    let encoding = request.headers().get(header::CONTENT_ENCODING).map(HeaderValue::as_bytes);
-    // Without an encoding nothing is added, so that existing fingerprints stay valid.
-    let joined = encoding.map(|encoding| [content_type, b"\0", encoding].concat());
-    let content = joined.as_deref().unwrap_or(content_type);
-    let path = path_values(request);
-    Digester::new(request.method().as_str(), &path, request.query_string(), content, form)
+    with_parts(request, |parts| parts.digester(form))
+}
+
+fn with_parts<T>(request: &HttpRequest, read: impl FnOnce(RequestParts<'_>) -> T) -> T {
+    let header = |name| request.headers().get(name).map(HeaderValue::as_bytes);
+    read(RequestParts {
+        method: request.method().as_str(),
+        path: &path_values(request),
+        query: request.query_string(),
+        content_type: header(header::CONTENT_TYPE).unwrap_or_default(),
+        content_encoding: header(header::CONTENT_ENCODING),
+    })
 }
 
 /// What the path says beyond the pattern of its route: the values of the dynamic segments, what no
@@ -52,12 +57,7 @@ pub(super) fn content(
         (BodyForm::Ignored, None) => RequestContent::Digest(digester(request, form).finish()),
         (BodyForm::Json | BodyForm::Raw, None) => {
             let body = body.joined();
-            let canonical = canonical_json(&body);
-            let canonical = canonical.as_ref().map(|json| (BodyForm::Json, &**json));
-            let (form, bytes) = canonical.unwrap_or((BodyForm::Raw, &*body));
-            let mut digester = digester(request, form);
-            digester.update(bytes);
-            RequestContent::Digest(digester.finish())
+            RequestContent::Digest(with_parts(request, |parts| parts.digest_of_json(&body)))
         }
     }
 }

@@ -7,12 +7,13 @@ use std::{
 
 use actix_web::{Error, HttpRequest, HttpResponse, error::InternalError};
 use idempotent_core::Key;
+use idempotent_http::key::KeyHeaderError;
 
 use super::checks::{accepted, malformed, refuse};
 use crate::{
     handle_of_request::misconfigured,
     idempotency::Idempotency,
-    key_source::{KeyFault, KeySource},
+    key_source::{self, KeySource},
     operation::extraction::{NotRead, UnreadOperation},
     outcome::RequestOutcome,
     problem::ProblemKind,
@@ -51,17 +52,16 @@ impl PendingKey {
                     .map_err(|_| misconfigured(request, "the key function panicked"))?
                     .map_err(refused_by_function)
             }
-            KeySource::Header(_) | KeySource::Form(_) | KeySource::Json(_) => {
-                source.read(request, body).map_err(|fault| {
-                    refuse(idempotency, &malformed(idempotency, source, &fault), request)
-                })
-            }
+            KeySource::Place(place) => key_source::read(place, request, body).map_err(|fault| {
+                refuse(idempotency, &malformed(idempotency, place, &fault), request)
+            }),
         };
         let Some(text) = text? else {
             return if required { Err(self.missing(idempotency, request)) } else { Ok(None) };
         };
-        let key = accepted(idempotency, Key::from_text(text).map_err(KeyFault::Invalid));
-        key.map(Some)
+        let key = Key::from_text(text).map_err(|error| KeyHeaderError::from(error).into());
+        accepted(idempotency, key)
+            .map(Some)
             .map_err(|fault| refuse(idempotency, &malformed(idempotency, source, &fault), request))
     }
 
@@ -69,8 +69,8 @@ impl PendingKey {
         let kind = ProblemKind::KeyMissing;
         let detail = match self.source {
             KeySource::Function(_) => kind.advice().to_owned(),
-            source @ (KeySource::Header(_) | KeySource::Form(_) | KeySource::Json(_)) => {
-                format!("Send a new UUID in the {source} for each operation.")
+            KeySource::Place(place) => {
+                format!("Send a new UUID in the {place} for each operation.")
             }
         };
         refuse(idempotency, &idempotency.problem(kind, detail), request)

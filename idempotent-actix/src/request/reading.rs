@@ -10,7 +10,8 @@ use std::{
 
 use actix_web::{Error, HttpMessage, HttpRequest, dev::Payload};
 use futures_util::Stream;
-use idempotent_core::{BodyForm, Digester};
+use idempotent_core::Digester;
+use idempotent_http::digest::BodyForm;
 
 use super::{
     Guard, KeyedRequest,

@@ -121,7 +121,8 @@ impl KeyedRun {
             (Some(stated), _) => stated,
             (None, Some(_)) => Disposition::unrecorded(abandoned),
             (None, None) => {
-                Disposition::by_status(response.status(), self.policy.record, abandoned)
+                let rule = self.idempotency.settings().policy.record_rule(self.operation);
+                Disposition::by_status(response.status(), rule, abandoned)
             }
         };
         match disposition {

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use actix_web::{
     HttpRequest, HttpResponse,
-    http::{ConnectionType, StatusCode, header},
+    http::{ConnectionType, header},
 };
 use idempotent_core::{Abandoned, ShortText, StoreError};
+use idempotent_http::problem::retry_after;
 
 use serde_json::json;
 
@@ -15,7 +16,7 @@ use crate::{
     in_flight::ReachedLimit,
     not_run,
     outcome::RequestOutcome,
-    problem::{self, HandlerProblem, ProblemKind},
+    problem::{HandlerProblem, ProblemKind},
 };
 
 /// What the guard needs to render a problem with the application's renderer.
@@ -43,7 +44,7 @@ impl Refusals<'_> {
     fn refuse_with(self, kind: ProblemKind, detail: &str, outcome: RequestOutcome) -> HttpResponse {
         let mut problem = self.idempotency.problem(kind, detail);
         if matches!(kind, ProblemKind::StoreUnavailable | ProblemKind::ShuttingDown) {
-            problem = problem.with_retry_after(problem::retry_after(Duration::ZERO));
+            problem = problem.with_retry_after(retry_after(Duration::ZERO));
         }
         let mut response = self.idempotency.render(&problem, outcome, self.request);
         if kind == ProblemKind::ShuttingDown {
@@ -66,7 +67,7 @@ impl Refusals<'_> {
     ) -> HttpResponse {
         let kind = ProblemKind::InFlight;
         let problem = self.idempotency.problem(kind, kind.advice()).with_reference(reference);
-        let problem = problem.with_retry_after(problem::retry_after(lease_left));
+        let problem = problem.with_retry_after(retry_after(lease_left));
         self.idempotency.render(&problem, RequestOutcome::InFlight, self.request)
     }
 
@@ -79,7 +80,7 @@ impl Refusals<'_> {
     ) -> HttpResponse {
         let response = HttpResponse::Accepted()
             .insert_header((header::LOCATION, location))
-            .insert_header((header::RETRY_AFTER, problem::retry_after(lease_left)))
+            .insert_header((header::RETRY_AFTER, retry_after(lease_left)))
             .insert_header((header::CACHE_CONTROL, "no-store"))
             .json(json!({ "state": "in_flight", "reference": reference }));
         RequestOutcome::InFlight.attach(response)
@@ -117,9 +118,9 @@ impl Refusals<'_> {
                     "The request was not run. Wait until your other operations have finished, then \
                      send it again with the same key.",
                 )
-                .with_status(StatusCode::TOO_MANY_REQUESTS),
+                .with_status(429),
         };
-        let problem = problem.with_retry_after(problem::retry_after(Duration::ZERO));
+        let problem = problem.with_retry_after(retry_after(Duration::ZERO));
         self.not_run(self.idempotency.render(&problem, RequestOutcome::Overloaded, self.request))
     }
 
@@ -131,7 +132,7 @@ impl Refusals<'_> {
         }
         let mut problem = self.idempotency.problem(kind, kind.advice());
         if failure == HandlerFailure::TimedOut {
-            problem = problem.with_retry_after(problem::retry_after(Duration::ZERO));
+            problem = problem.with_retry_after(retry_after(Duration::ZERO));
         }
         self.idempotency.render(&problem, failure.outcome(), self.request)
     }
@@ -147,7 +148,7 @@ impl Refusals<'_> {
     fn run_and_held(self, kind: ProblemKind, outcome: RequestOutcome) -> HttpResponse {
         let detail = "Check what this request did. Sending it again will not run it.";
         let problem = self.idempotency.problem(kind, detail).not_retryable();
-        let problem = problem.with_status(StatusCode::INTERNAL_SERVER_ERROR);
+        let problem = problem.with_status(500);
         self.idempotency.render(&problem, outcome, self.request)
     }
 

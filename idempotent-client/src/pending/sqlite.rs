@@ -8,6 +8,7 @@ use std::{
 use async_trait::async_trait;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use idempotent_http::Key;
 use reqwest::Url;
 use sqlx::{
     Row, Sqlite, SqliteConnection, SqlitePool,
@@ -19,7 +20,7 @@ use sqlx::{
 };
 
 use super::{PendingOperation, PendingState, PendingStore, StoredRequest};
-use crate::{clock, error::BoxError, key::Key};
+use crate::{clock, error::BoxError};
 
 /// How long after its key has expired a finished operation is removed.
 const REMEMBERED: Duration = Duration::from_secs(30 * 24 * 60 * 60);

@@ -1,3 +1,5 @@
+use idempotent_http::not_run_mark;
+
 use super::*;
 
 const NOW: Duration = Duration::from_secs(1_000_000_000);
@@ -76,7 +78,7 @@ fn a_status_that_http_does_not_have_is_never_the_outcome() {
 
 #[test]
 fn nothing_is_not_run_without_the_mark_of_the_guard() {
-    let (mark, other) = (proof::digest(&key()), proof::digest(&"order-18".parse().unwrap()));
+    let (mark, other) = (not_run_mark(&key()), not_run_mark(&"order-18".parse().unwrap()));
     let marked = [("idempotency-not-run", mark.as_str())];
     for code in ["overloaded", "shutting_down", "store_unavailable"] {
         assert_eq!(of(503, &[], &problem(code, true)), again(), "{code}");

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     error::StoreError,
-    fingerprint::{BodyForm, Digester, RequestDigest, canonical_json},
+    fingerprint::{Digester, RequestDigest, canonical_json},
     key::Key,
     record_id::RecordId,
     runtime::{Admission, Attempt, Runtime, Subject, Verdict},
@@ -74,18 +74,18 @@ fn admitted(admission: Admission) -> Result<Attempt, Verdict> {
     }
 }
 
-/// The digest of an input. An HTTP request has a method, so the empty one here distinguishes the
-/// digest from that of any request.
+/// The digest of an input, with as many parts as that of an HTTP request. The first part is the
+/// method there, so the empty one here distinguishes the digest from that of any request.
 fn digest_of<I: Serialize + ?Sized>(
     job: &Job,
     input: &I,
 ) -> Result<RequestDigest, serde_json::Error> {
     let text = serde_json::to_vec(input)?;
     let (form, text) = match canonical_json(&text) {
-        Some(canonical) => (BodyForm::Json, canonical),
-        None => (BodyForm::Raw, sorted(input).unwrap_or(text)),
+        Some(canonical) => ("json", canonical),
+        None => ("raw", sorted(input).unwrap_or(text)),
     };
-    let mut digester = Digester::new("", job.name, "", b"", form);
+    let mut digester = Digester::new(["", job.name, "", "", form]);
     digester.update(&text);
     Ok(digester.finish())
 }
@@ -141,7 +141,7 @@ mod tests {
     #[test]
     fn the_digest_of_an_input_is_fixed_for_ever() {
         // Another value here would make every key in every store a mismatch.
-        let mut digester = Digester::new("", "job", "", b"", BodyForm::Json);
+        let mut digester = Digester::new(["", "job", "", "", "json"]);
         digester.update(br#"{"a":1}"#);
         assert_eq!(digest(&HashMap::from([("a", 1)])), digester.finish());
     }

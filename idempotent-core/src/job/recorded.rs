@@ -2,38 +2,20 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use bytes::Bytes;
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde::{Serialize, de::DeserializeOwned};
 
 use super::outcome::{Done, RunError};
-use crate::{
-    recording::{EncodedRecording, RecordedBody, Recording},
-    runtime::Verdict,
-};
+use crate::{recording::EncodedRecording, runtime::Verdict};
 
-/// The statuses of recordings, as operators and lookups see them.
-const DONE: u16 = 200;
-const FAILED: u16 = 422;
-const HEADERS: &[(&[u8], &[u8])] = &[(b"content-type", b"application/json")];
-
-/// Of the encoding of a result, so that a later release can use another one.
-const VERSION: u8 = 1;
+/// The version of the recording of a result: an outcome follows, then the result as JSON. A result
+/// that is omitted has no JSON. Version 1 is that of an HTTP response.
+const VERSION: u8 = 2;
+/// The outcomes of a run.
+const DONE: u8 = b'd';
+const FAILED: u8 = b'f';
 
 /// The maximum length of a recorded result.
 const MAX_RESULT: usize = 1 << 20;
-
-/// A recorded result, with the version of its encoding.
-#[derive(Deserialize, Serialize)]
-struct Versioned<T> {
-    version: u8,
-    result: T,
-}
-
-/// The version alone, so that the result of another version is not read.
-#[derive(Deserialize)]
-struct Version {
-    version: u8,
-}
 
 /// Creates the recording of a result, for an operator who
 /// [completes](crate::protocol::Resolution::Complete) a held key of a [job](super::Job).
@@ -42,37 +24,46 @@ struct Version {
 /// Fails if the result cannot be serialized as JSON.
 pub fn recording_of<T: Serialize, E: Serialize>(
     result: Result<&T, &E>,
-) -> Result<Recording, serde_json::Error> {
-    let (status, body) = match result {
-        Ok(value) => (DONE, encode(value)?),
-        Err(error) => (FAILED, encode(error)?),
-    };
-    let headers = HEADERS.iter();
-    let headers =
-        headers.map(|(name, value)| (Bytes::from_static(name), Bytes::from_static(value)));
-    Ok(Recording::new(status, headers.collect(), RecordedBody::Whole(body)))
+) -> Result<EncodedRecording, serde_json::Error> {
+    match result {
+        Ok(value) => encode(DONE, value),
+        Err(error) => encode(FAILED, error),
+    }
+    .map(sealed)
 }
 
-fn encode<T: Serialize>(result: &T) -> Result<Bytes, serde_json::Error> {
-    serde_json::to_vec(&Versioned { version: VERSION, result }).map(Bytes::from)
+/// The content of a recording, with room for its checksum.
+fn encode<T: Serialize>(outcome: u8, result: &T) -> Result<Vec<u8>, serde_json::Error> {
+    let mut content = Vec::with_capacity(128);
+    content.extend([VERSION, outcome]);
+    serde_json::to_writer(&mut content, result)?;
+    Ok(content)
+}
+
+fn sealed(content: Vec<u8>) -> EncodedRecording {
+    EncodedRecording::seal(content).shortened_by(|recording| {
+        let content = recording.content();
+        content.get(..2).map(|outcome| EncodedRecording::seal(outcome.to_vec()))
+    })
 }
 
 /// Records a result, and returns it as later runs will read it, so that this run returns the same.
 ///
-/// If the result cannot be recorded, or could not be read again, the recording has no body, since
+/// If the result cannot be recorded, or could not be read again, the recording omits it, since
 /// the work is done and must not run again. The result is then returned as it is.
-fn record<T: Serialize + DeserializeOwned>(status: u16, result: T) -> (EncodedRecording, T) {
-    let recorded = |body: &RecordedBody| EncodedRecording::new(status, HEADERS, body);
+fn record<T: Serialize + DeserializeOwned>(outcome: u8, result: T) -> (EncodedRecording, T) {
     // A panic here would abandon the attempt, and the work would run again.
     let read = catch_unwind(AssertUnwindSafe(|| {
-        let body = encode(&result)?;
-        let read = if body.len() <= MAX_RESULT { Some(read(&body)?) } else { None };
-        Ok::<_, serde_json::Error>((body, read))
+        let content = encode(outcome, &result)?;
+        let json = content.get(2..).unwrap_or_default();
+        let read =
+            if json.len() <= MAX_RESULT { Some(serde_json::from_slice(json)?) } else { None };
+        Ok::<_, serde_json::Error>((content, read))
     }));
     match read {
-        Ok(Ok((body, Some(read)))) => return (recorded(&RecordedBody::Whole(body)), read),
-        Ok(Ok((body, None))) => {
-            let (length, limit) = (body.len(), MAX_RESULT);
+        Ok(Ok((content, Some(read)))) => return (sealed(content), read),
+        Ok(Ok((content, None))) => {
+            let (length, limit) = (content.len(), MAX_RESULT);
             tracing::warn!(
                 length,
                 limit,
@@ -87,11 +78,7 @@ fn record<T: Serialize + DeserializeOwned>(status: u16, result: T) -> (EncodedRe
             "the serialization of the result of a run panicked; later runs do not get it"
         ),
     }
-    (recorded(&RecordedBody::Omitted), result)
-}
-
-fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, serde_json::Error> {
-    serde_json::from_slice(body).map(|Versioned { result, .. }| result)
+    (EncodedRecording::seal(vec![VERSION, outcome]), result)
 }
 
 /// The recording of a value that the work has returned, and the value as later runs read it.
@@ -115,30 +102,30 @@ where
         Verdict::Lost { reused } => return Err(RunError::Lost { reused }),
         Verdict::Unreadable => return Err(RunError::Unreadable { source: None }),
     };
-    let Recording { status, body, .. } = match rejection.without_recording() {
-        Err(recording) => recording,
-        Ok(rejection) => return Err(RunError::Rejected(rejection)),
-    };
-    Err(match (status, &body) {
-        (DONE, RecordedBody::Whole(body)) => {
-            return decode(body).map(|value| Done { value, replayed: true });
-        }
-        (FAILED, RecordedBody::Whole(body)) => {
-            let error = decode(body)?;
-            RunError::Final { error, replayed: true }
-        }
-        (DONE | FAILED, RecordedBody::Omitted) => RunError::Omitted,
-        _ => RunError::Unreadable { source: None },
-    })
+    match rejection.without_recording() {
+        Err(recording) => decode(&recording.content()),
+        Ok(rejection) => Err(RunError::Rejected(rejection)),
+    }
 }
 
-fn decode<T: DeserializeOwned, E>(body: &[u8]) -> Result<T, RunError<E>> {
+fn decode<T, E>(content: &[u8]) -> Result<Done<T>, RunError<E>>
+where
+    T: DeserializeOwned,
+    E: DeserializeOwned,
+{
     let unreadable = |source| RunError::Unreadable { source: Some(source) };
-    let Version { version } = serde_json::from_slice(body).map_err(unreadable)?;
-    if version != VERSION {
-        return Err(RunError::Unreadable { source: None });
+    match content {
+        [VERSION, DONE | FAILED] => Err(RunError::Omitted),
+        [VERSION, DONE, value @ ..] => {
+            let value = serde_json::from_slice(value).map_err(unreadable)?;
+            Ok(Done { value, replayed: true })
+        }
+        [VERSION, FAILED, error @ ..] => {
+            let error = serde_json::from_slice(error).map_err(unreadable)?;
+            Err(RunError::Final { error, replayed: true })
+        }
+        _ => Err(RunError::Unreadable { source: None }),
     }
-    read(body).map_err(unreadable)
 }
 
 #[cfg(test)]
@@ -146,38 +133,41 @@ mod tests {
     use super::*;
     use crate::protocol::Rejection;
 
-    fn read(status: u16, body: &'static str) -> Result<Done<u32>, RunError> {
-        let body = RecordedBody::Whole(Bytes::from_static(body.as_bytes()));
-        result_of(Verdict::Rejected(Rejection::Completed(Recording::new(status, Vec::new(), body))))
+    fn read(content: &[u8]) -> Result<Done<u32>, RunError> {
+        let recording = EncodedRecording::seal(content.to_vec());
+        result_of(Verdict::Rejected(Rejection::Completed(recording)))
     }
 
     #[test]
     fn the_encoding_of_a_result_is_fixed_for_ever() {
-        let recording = recording_of(Ok::<_, &String>(&7)).unwrap();
-        let body = RecordedBody::Whole(Bytes::from_static(br#"{"version":1,"result":7}"#));
-        assert_eq!((recording.status, recording.body), (200, body));
-        assert_eq!(EncodedRecording::from(&recording_of(Ok::<_, &()>(&7)).unwrap()), of_value(7).0);
+        let done = recording_of(Ok::<_, &()>(&7)).unwrap();
+        assert_eq!(done.content(), &b"\x02d7"[..]);
+        assert_eq!(done, of_value(7).0);
         let failed = recording_of(Err::<&(), _>(&"declined")).unwrap();
-        assert_eq!(EncodedRecording::from(&failed), of_failure("declined".to_owned()).0);
-        assert_eq!(failed.status, 422);
+        assert_eq!(failed.content(), &b"\x02f\"declined\""[..]);
+        assert_eq!(failed, of_failure("declined".to_owned()).0);
     }
 
     #[test]
     fn only_results_of_this_version_and_type_are_read() {
-        let done = read(200, r#"{"version":1,"result":7}"#).unwrap();
+        let done = read(b"\x02d7").unwrap();
         assert_eq!((done.value, done.replayed), (7, true));
-        let failed = read(422, r#"{"version":1,"result":"no"}"#).unwrap_err();
+        let failed = read(b"\x02f\"no\"").unwrap_err();
         assert!(matches!(failed, RunError::Final { error, replayed: true } if error == "no"));
-        for (status, body, with_source) in [
-            (200, r#"{"version":2,"result":7}"#, false),
-            (200, r#"{"version":1,"result":"seven"}"#, true),
-            (422, r#"{"version":1,"result":7}"#, true),
-            (200, "7", true),
-            (201, r#"{"version":1,"result":7}"#, false),
-        ] {
-            let error = read(status, body).unwrap_err();
-            let RunError::Unreadable { source } = error else { panic!("{body}: {error:?}") };
-            assert_eq!(source.is_some(), with_source, "{status} {body}");
+        let others: [(&[u8], bool); 7] = [
+            (b"\x03d7", false),
+            (b"\x02x7", false),
+            (b"\x02", false),
+            (b"\x02d\"seven\"", true),
+            (b"\x02f7", true),
+            (b"\x02d7,", true),
+            // A response with the status 200 and the body `7`.
+            (b"\x01\0\xc8\x01\0\x017", false),
+        ];
+        for (content, with_source) in others {
+            let error = read(content).unwrap_err();
+            let RunError::Unreadable { source } = error else { panic!("{content:?}: {error:?}") };
+            assert_eq!(source.is_some(), with_source, "{content:?}");
         }
     }
 
@@ -185,8 +175,8 @@ mod tests {
     fn a_result_that_cannot_be_recorded_is_omitted() {
         let large = "a".repeat(MAX_RESULT);
         let unserializable = std::collections::HashMap::from([((1, 2), 3)]);
-        for recording in [of_value(large).0, of_failure(unserializable).0] {
-            let recording = Recording::decode(&recording.into()).unwrap();
+        let shortened = of_value(7).0.shortened().unwrap();
+        for recording in [of_value(large).0, of_failure(unserializable).0, shortened] {
             let result =
                 result_of::<String, String>(Verdict::Rejected(Rejection::Completed(recording)));
             assert!(matches!(result, Err(RunError::Omitted)), "{result:?}");

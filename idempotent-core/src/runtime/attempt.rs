@@ -151,7 +151,7 @@ impl Attempt {
     /// a failure of the store. If the attempt has a transaction, it is then unknown whether the
     /// transaction was committed; if it was not, the attempt is abandoned.
     pub async fn complete(self, recording: impl Into<EncodedRecording>) -> AttemptOutcome {
-        self.end(EndAction::Complete(recording.into().into()), true).await
+        self.end(EndAction::Complete(recording.into()), true).await
     }
 
     /// Completes the attempt with a recorded response, but rolls back the writes of its
@@ -163,7 +163,7 @@ impl Attempt {
         self,
         recording: impl Into<EncodedRecording>,
     ) -> AttemptOutcome {
-        self.end(EndAction::Complete(recording.into().into()), false).await
+        self.end(EndAction::Complete(recording.into()), false).await
     }
 
     /// Releases the key because nothing was done: the next request runs as the first. The writes of

@@ -151,21 +151,20 @@ impl Deferrals {
 
     /// Hands an end to the background, and returns whether there was room for it.
     ///
-    /// If there is no room for the body of a response, its status and headers are kept. If there is
-    /// no room for these either, the end is dropped and the lease expires. A forked process defers
-    /// nothing: it has no thread that would store it.
+    /// If there is no room for a whole recording, it is kept without its body. If there is no room
+    /// for that either, the end is dropped and the lease expires. A forked process defers nothing:
+    /// it has no thread that would store it.
     pub(super) fn defer(self: &Arc<Self>, mut end: DeferredEnd) -> bool {
         if self.store.process().verify().is_err() {
             return false;
         }
         let (id, limit) = (end.id, self.options.deferred_bytes);
         if !self.ledger.reserve(end.bytes(), limit) {
-            match end.without_body() {
+            match end.shortened() {
                 Some(smaller) if self.ledger.reserve(smaller.bytes(), limit) => {
                     tracing::warn!(
                         id = %id.short(), limit,
-                        "no room to defer the body of a response; keeping only its status and \
-                         headers"
+                        "no room to defer a whole recording; keeping it without its body"
                     );
                     end = smaller;
                 }

@@ -2,13 +2,12 @@
 
 use std::{pin::Pin, time::Duration};
 
-use bytes::Bytes;
-
 use crate::{
     error::StoreError,
     lease::Lease,
     policy::Abandoned,
     protocol::{Claim, ClaimOutcome, Fence, Rejection},
+    recording::EncodedRecording,
     store::{Store, TransactionClaim, commit_if_passed},
 };
 
@@ -18,7 +17,7 @@ type EndCall<'a> = Pin<Box<dyn Future<Output = Result<Fence, StoreError>> + Send
 /// How an attempt ends. It has no `Debug`, since it may contain a response.
 #[derive(Clone)]
 pub(super) enum EndAction {
-    Complete(Bytes),
+    Complete(EncodedRecording),
     Release,
     Abandon(Abandoned),
     /// Undoes a claim that may have been granted, and whose handler never ran.
@@ -36,7 +35,7 @@ impl EndAction {
     /// larger one.
     pub(super) fn send<'a>(&'a self, store: &'a dyn Store, lease: &'a Lease) -> EndCall<'a> {
         match self {
-            Self::Complete(recording) => store.complete(lease, recording),
+            Self::Complete(recording) => store.complete(lease, recording.as_bytes()),
             Self::Release => store.release(lease),
             Self::Abandon(policy) => store.abandon(lease, *policy),
             Self::GiveBack => Box::pin(give_back(store, lease)),

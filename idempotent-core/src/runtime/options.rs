@@ -27,9 +27,9 @@ pub struct RuntimeOptions {
     /// The maximum memory, in bytes, for ends of attempts that the store does not have yet: the
     /// recordings, and 1 KiB for each end. 64 MiB by default.
     ///
-    /// Beyond the limit, a recording is kept without its body, like that of a response that is too
-    /// large to record. If its status and headers do not fit either, the end is dropped, and an
-    /// error with the record id is logged. The lease then expires, so the operation may run again.
+    /// Beyond the limit, a recording is kept without its body, like that of an outcome that is too
+    /// large to record. If that does not fit either, the end is dropped, and an error with the
+    /// record id is logged. The lease then expires, so the operation may run again.
     pub deferred_bytes: usize,
 }
 

@@ -8,7 +8,7 @@ use crate::{
     error::StoreError,
     protocol::{ClaimOutcome, Rejection},
     record_id::RecordId,
-    recording::Recording,
+    recording::EncodedRecording,
 };
 
 /// The reason why a handler does not run, or why the response of its attempt is not sent.
@@ -17,7 +17,7 @@ use crate::{
 #[derive(Clone, PartialEq, Eq)]
 pub enum Verdict {
     /// The claim was not granted.
-    Rejected(Rejection<Recording>),
+    Rejected(Rejection<EncodedRecording>),
     /// The record of the key cannot be read. The operation may have been done, so it does not run
     /// again.
     Unreadable,
@@ -54,7 +54,7 @@ impl Verdict {
     }
 
     pub(super) fn of_recording(id: &RecordId, recording: &Bytes) -> Self {
-        match Recording::decode(recording) {
+        match EncodedRecording::verify(recording.clone()) {
             Ok(recording) => Self::Rejected(Rejection::Completed(recording)),
             Err(error) => {
                 tracing::error!(

@@ -6,7 +6,7 @@ use bytes::{Buf, BufMut, Bytes};
 
 use super::scripts::Arg;
 use idempotent_core::{
-    Abandoned, Fingerprint, Notes, OwnerToken, Principal, Record, RecordState, Recording,
+    Abandoned, EncodedRecording, Fingerprint, Notes, OwnerToken, Principal, Record, RecordState,
     ShortText,
     clock::{Timestamp, millis},
     protocol::Claim,
@@ -36,7 +36,7 @@ pub(super) fn abandoned_code(abandoned: Abandoned) -> u8 {
 
 /// The arguments of a script that completes a record: the recording and its status.
 pub(super) fn completion_args(recording: &Bytes) -> [Arg<'_>; 2] {
-    let status = Recording::status_of(recording).unwrap_or_default();
+    let status = EncodedRecording::status_of(recording).unwrap_or_default();
     [Arg::Bytes(recording), Arg::Number(status.into())]
 }
 
@@ -86,7 +86,7 @@ pub(super) fn encode_completed(
     value.put_u64(record.expires_at.as_millis());
     value.put_u64(redis_millis(record.lease));
     value.put_u64(completed_at.as_millis());
-    value.put_u16(Recording::status_of(recording).unwrap_or_default());
+    value.put_u16(EncodedRecording::status_of(recording).unwrap_or_default());
     for text in texts {
         value.put_u8(u8::try_from(text.len()).unwrap_or(u8::MAX));
     }

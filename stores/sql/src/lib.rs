@@ -9,7 +9,7 @@
 use std::{fmt, time::Duration};
 
 use idempotent_core::{
-    Abandoned, RecordState, Recording,
+    Abandoned, EncodedRecording, RecordState,
     clock::{Timestamp, millis},
     protocol::Fence,
 };
@@ -129,7 +129,7 @@ pub fn state_from_code(
 
 /// The status of a recording for the column `status`; 0 if it is unknown.
 pub fn status_code(recording: &[u8]) -> i64 {
-    Recording::status_of(recording).unwrap_or_default().into()
+    EncodedRecording::status_of(recording).unwrap_or_default().into()
 }
 
 /// The outcome of a statement that compares the owner, from whether it changed a record.

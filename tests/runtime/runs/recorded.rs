@@ -47,12 +47,26 @@ async fn an_operator_completes_a_held_run_with_a_value_or_a_failure() {
         let seen = runtime.look_up(&id).await.unwrap().expect("a record").record;
         assert_eq!(seen.state, RecordState::Held);
         let recording = recording_of(result.as_ref()).unwrap();
-        let resolution = Resolution::Complete(recording.encode());
+        let resolution = Resolution::Complete(recording.into());
         let resolved = runtime.resolve(&id, &seen.owner, &resolution).await.unwrap();
         assert_eq!(resolved, ResolveOutcome::Resolved);
         let replayed = format!("{:?}", replay(&runtime, &JOB).await);
         assert!(replayed.contains(shown), "{replayed}");
     }
+}
+
+#[tokio::test]
+async fn a_response_is_no_result_of_a_run() {
+    let runtime = runtime(&FaultyStore::default());
+    let unknown = |_| ready(Err(Failure::Unknown("timed out".to_owned())));
+    run(&runtime, &JOB, unknown).await.unwrap_err();
+    let id = record_id(&JOB);
+    let seen = runtime.look_up(&id).await.unwrap().expect("a record").record;
+    let resolution = Resolution::Complete(response("7").into());
+    let resolved = runtime.resolve(&id, &seen.owner, &resolution).await.unwrap();
+    assert_eq!(resolved, ResolveOutcome::Resolved);
+    let error = replay(&runtime, &JOB).await.unwrap_err();
+    assert!(matches!(error, RunError::Unreadable { source: None, .. }), "{error:?}");
 }
 
 /// Values of which JSON keeps something else than what was written, or nothing that can be read.

@@ -8,11 +8,12 @@ use std::{
 
 use bytes::Bytes;
 use idempotent_core::{
-    Abandoned, OwnerToken, Record, RecordId, RecordState, Recording,
+    Abandoned, EncodedRecording, OwnerToken, Record, RecordId, RecordState,
     clock::Timestamp,
     protocol::{Claim, ClaimOutcome, Fence, Rejection, ResolveOutcome},
     transition::{Event, EventOutcome},
 };
+use idempotent_http::recording::Recording;
 
 use crate::{
     health::Health,
@@ -335,7 +336,7 @@ fn is_abandoned(record: &Record, now: Timestamp) -> bool {
 
 /// The receipt in the headers of a recording.
 fn read(recording: &Bytes) -> Option<Receipt> {
-    let recording = Recording::decode(recording).ok()?;
+    let recording = Recording::decode(&EncodedRecording::verify(recording.clone()).ok()?).ok()?;
     let location = recording.headers.iter().find(|(name, _)| &**name == b"location")?;
     Receipt::parse(std::str::from_utf8(&location.1).ok()?)
 }

@@ -11,24 +11,25 @@ use std::sync::{
 
 use bytes::Bytes;
 use idempotent_core::{
-    Policy, RecordId, RecordedBody, Recording, Runtime,
+    EncodedRecording, Policy, RecordId, Runtime,
     protocol::Rejection,
     runtime::{Admission, AttemptOutcome, RuntimeOptions, Verdict},
 };
+use idempotent_http::recording::{RecordedBody, Recording};
 use idempotent_postgres::PostgresStore;
 use idempotent_sqlite::SqliteStore;
 use sqlx::{
     AssertSqlSafe, PgConnection, PgPool, SqliteConnection, SqlitePool,
     sqlite::{SqliteJournalMode, SqlitePoolOptions},
 };
-use test_support::{
-    WAIT_LIMIT,
-    cuts::{digest, id, recording},
-};
 use tokio::time::{Instant, sleep};
 
 use super::{proceed, rejected};
 use crate::{postgres, support::File};
+use test_support::{
+    WAIT_LIMIT,
+    cuts::{digest, id, recording},
+};
 
 /// The limit of pages while the disk has room.
 const UNLIMITED: i64 = 1_000_000;
@@ -57,9 +58,9 @@ fn options() -> RuntimeOptions {
 }
 
 /// A response that needs new pages.
-fn large() -> Recording {
+fn large() -> EncodedRecording {
     let body = Bytes::from(vec![b'x'; 100_000]);
-    Recording::new(201, Vec::new(), RecordedBody::Whole(body))
+    Recording::new(201, Vec::new(), RecordedBody::Whole(body)).encode()
 }
 
 /// Limits the file for a connection.
@@ -173,7 +174,11 @@ impl Fixture {
     }
 
     /// Runs a handler that writes one effect, and responds with this recording.
-    async fn run_in_transaction(&self, id: RecordId, response: &Recording) -> AttemptOutcome {
+    async fn run_in_transaction(
+        &self,
+        id: RecordId,
+        response: &EncodedRecording,
+    ) -> AttemptOutcome {
         let mut attempt = proceed(&self.process, id, &Policy::DEFAULT).await;
         attempt.begin_transaction().await.unwrap();
         let mut transaction = attempt.take_transaction().unwrap();

@@ -234,7 +234,7 @@ async fn check_later_format(fixture: Fixture) {
     let id = id();
     let attempt = proceed(&fixture.old, id, &NEW).await;
     assert_eq!(attempt.complete(&recording()).await, AttemptOutcome::Stored);
-    let encoded = recording().encode();
+    let encoded = bytes::Bytes::from(recording());
     let (content, checksum) = encoded.split_last_chunk::<4>().unwrap();
     assert_eq!(crc32(content), u32::from_be_bytes(*checksum));
     let mut later = content.to_vec();

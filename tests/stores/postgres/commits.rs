@@ -154,7 +154,7 @@ impl CaseRunner {
     async fn try_begin_and_work(&self, mode: ClaimMode) -> Result<(RecordId, Attempt), StoreError> {
         let unknown = Lease { id: id(), owner: OwnerToken::random().unwrap() };
         let mut warm = self.proxied.transaction().await?;
-        assert_eq!(warm.complete(&unknown, &recording().encode()).await?, Fence::Fenced);
+        assert_eq!(warm.complete(&unknown, &recording().into()).await?, Fence::Fenced);
         warm.roll_back().await;
         if mode == ClaimMode::Transaction
             && let Admission::Proceed(warm) = begin(&self.proxied, mode, id()).await?

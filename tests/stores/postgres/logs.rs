@@ -6,10 +6,11 @@ use std::{error::Error as _, future::pending, sync::Arc, time::Duration};
 use bytes::Bytes;
 use futures_util::future::{BoxFuture, join_all};
 use idempotent_core::{
-    Fingerprint, Lease, RecordedBody, Recording, Store, StoreError,
+    Fingerprint, Lease, Store, StoreError,
     protocol::{Claim, ClaimOutcome, Fence, Rejection},
     store::{Transaction, TransactionClaim},
 };
+use idempotent_http::recording::{RecordedBody, Recording};
 use idempotent_postgres::PostgresStore;
 use sqlx::{Connection as _, PgConnection, PgPool, postgres::PgConnectOptions};
 use tokio::time::sleep;
@@ -72,7 +73,7 @@ const FAULTS: [Fault; 7] = [
 fn recording() -> Bytes {
     let response = Bytes::from_static(RESPONSE.as_bytes());
     let headers = vec![(Bytes::from_static(b"x-token"), response.clone())];
-    Recording::new(201, headers, RecordedBody::Whole(response)).encode()
+    Recording::new(201, headers, RecordedBody::Whole(response)).encode().into()
 }
 
 fn confidential() -> Claim {

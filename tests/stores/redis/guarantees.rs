@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use idempotent_core::{
-    Abandoned, RecordedBody, Recording,
+    Abandoned,
     protocol::{ClaimOutcome, Fence, Rejection},
     store::Store,
 };
+use idempotent_http::recording::{RecordedBody, Recording};
 use idempotent_redis::RedisStore;
 
 use super::helpers::{GRANTED, complete, describe, key, lease, request};
@@ -109,7 +110,9 @@ async fn a_record_is_at_most_half_larger_than_its_response() {
     let server = Server::start(IN_MEMORY);
     let store = RedisStore::connect(&server.url()).await.unwrap();
     let body: Vec<u8> = std::iter::repeat_with(|| fastrand::u8(..)).take(1024).collect();
-    let recording = Recording::new(201, Vec::new(), RecordedBody::Whole(body.into())).encode();
+    let recording = bytes::Bytes::from(
+        Recording::new(201, Vec::new(), RecordedBody::Whole(body.into())).encode(),
+    );
     let first = complete(&store, &recording).await.unwrap();
     let used = || server.info("used_memory").unwrap().parse::<u64>().unwrap();
     let before = used();

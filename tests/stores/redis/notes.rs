@@ -4,10 +4,11 @@ use std::{collections::BTreeSet, time::Duration};
 
 use bytes::Bytes;
 use idempotent_core::{
-    Abandoned, Lease, OwnerToken, Principal, RecordId, RecordedBody, Recording, ShortText,
+    Abandoned, Lease, OwnerToken, Principal, RecordId, ShortText,
     protocol::{Claim, Fence, Note, Resolution, Snapshot},
     store::Store,
 };
+use idempotent_http::recording::{RecordedBody, Recording};
 use idempotent_redis::RedisStore;
 
 use super::helpers::{GRANTED, describe, key, lease, request};
@@ -227,7 +228,8 @@ async fn a_note_is_sent_again_unless_it_has_a_step() {
 async fn both_ways_of_completing_write_the_same() {
     let server = Server::start(IN_MEMORY);
     let store = RedisStore::connect(&server.url()).await.unwrap();
-    let recording = Recording::new(201, Vec::new(), RecordedBody::None).encode();
+    let recording =
+        bytes::Bytes::from(Recording::new(201, Vec::new(), RecordedBody::None).encode());
     let longest = ShortText::new(&"a".repeat(ShortText::MAX_BYTES)).unwrap();
     for operation in [ShortText::EMPTY, longest] {
         for principal in [None, Some(Principal::from_bytes([5; 16]))] {

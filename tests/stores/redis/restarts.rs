@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use idempotent_core::{
-    BodyForm, Digester, Policy, RecordState, RecordedBody, Recording, RequestDigest,
+    Digester, EncodedRecording, Policy, RecordState, RequestDigest,
     protocol::Rejection,
     runtime::{Admission, Attempt, AttemptOutcome, Runtime, RuntimeOptions, Verdict},
 };
+use idempotent_http::recording::{RecordedBody, Recording};
 use idempotent_redis::RedisStore;
 use tokio::task::JoinSet;
 
@@ -17,12 +18,12 @@ use test_support::servers::redis::{IN_MEMORY, Server};
 const ATTEMPTS: usize = 32;
 
 fn digest() -> RequestDigest {
-    Digester::new("POST", "/payments", "", b"text/plain", BodyForm::Raw).finish()
+    Digester::new(["POST", "/payments"]).finish()
 }
 
-fn response(run: usize) -> Recording {
+fn response(run: usize) -> EncodedRecording {
     let body = RecordedBody::Whole(Bytes::from(format!("run {run}")));
-    Recording::new(201, Vec::new(), body)
+    Recording::new(201, Vec::new(), body).encode()
 }
 
 async fn begin_first(runtime: &Runtime, id: idempotent_core::RecordId) -> Attempt {

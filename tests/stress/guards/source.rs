@@ -101,7 +101,7 @@ pub(super) const MUTANTS: &[SourceMutant] = &[
         "note.input.clone()",
     ),
     mutant(TRANSITION, "completed_at: Some(now)", "completed_at: None"),
-    mutant(TRANSITION, "status: recording::status(recording)", "status: None"),
+    mutant(TRANSITION, "status: EncodedRecording::status_of(recording)", "status: None"),
     mutant(TRANSITION, "lease_until: Timestamp::EPOCH, ", ""),
     mutant(
         TRANSITION,

@@ -13,11 +13,12 @@ use std::{
 
 use bytes::Bytes;
 use idempotent_core::{
-    BodyForm, Digester, Fingerprint, Lease, OwnerToken, Policy, RecordId, RecordState,
-    RecordedBody, Recording, RequestDigest, Runtime, Store,
+    Digester, EncodedRecording, Fingerprint, Lease, OwnerToken, Policy, RecordId, RecordState,
+    RequestDigest, Runtime, Store,
     protocol::{Claim, ClaimOutcome, Fence},
     runtime::RuntimeOptions,
 };
+use idempotent_http::recording::{RecordedBody, Recording};
 use tokio::{
     task::{JoinSet, LocalSet},
     time::timeout,
@@ -106,11 +107,11 @@ pub fn id() -> RecordId {
 }
 
 pub fn digest() -> RequestDigest {
-    Digester::new("POST", "/payments", "", b"", BodyForm::Raw).finish()
+    Digester::new(["POST", "/payments"]).finish()
 }
 
-pub fn recording() -> Recording {
-    Recording::new(201, Vec::new(), RecordedBody::Whole(Bytes::from_static(b"paid")))
+pub fn recording() -> EncodedRecording {
+    Recording::new(201, Vec::new(), RecordedBody::Whole(Bytes::from_static(b"paid"))).encode()
 }
 
 pub fn runtime(store: impl Store) -> Runtime {
@@ -203,7 +204,7 @@ impl<S: Store + Clone> ProxiedStore<S> {
     /// Opens a connection, if there is none, on which all statements are prepared.
     async fn warm_up(&self) {
         let lease = Lease { id: id(), owner: claim().owner };
-        let (recording, claim) = (recording().encode(), claim());
+        let (recording, claim): (Bytes, _) = (recording().into(), claim());
         self.retry(async || self.proxied.look_up(&lease.id).await).await;
         let completed = self.retry(async || self.proxied.complete(&lease, &recording).await).await;
         let released = self.retry(async || self.proxied.release(&lease).await).await;
@@ -241,7 +242,7 @@ impl<S: Store + Clone> ProxiedStore<S> {
             }
             Step::Complete => {
                 assert_eq!(
-                    self.proxied.complete(&lease, &recording().encode()).await.unwrap(),
+                    self.proxied.complete(&lease, &recording().into()).await.unwrap(),
                     Fence::Passed
                 );
             }

@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use idempotent_core::{
-    BodyForm, Digester, Fingerprint, Lease, OwnerToken, Policy, RecordId, RecordedBody, Recording,
-    RequestDigest, Runtime, Store,
+    Digester, EncodedRecording, Fingerprint, Lease, OwnerToken, Policy, RecordId, RequestDigest,
+    Runtime, Store,
     protocol::{Claim, ClaimOutcome, Fence, Rejection, RenewOutcome, Renewal},
     runtime::{Admission, AttemptOutcome, RuntimeOptions, Verdict},
     store::TransactionClaim,
 };
+use idempotent_http::recording::{RecordedBody, Recording};
 
 const LONGEST: Duration = Duration::MAX;
 
@@ -63,7 +64,7 @@ async fn check_transactions(store: &impl Store) {
     let (id, claim) = (id(), claim());
     let claimed = transactions.claim(&id, &claim, LONGEST).await.unwrap();
     let TransactionClaim::Granted { transaction, .. } = claimed else { panic!("{claimed:?}") };
-    let (lease, recording) = (Lease { id, owner: claim.owner }, recording().encode());
+    let (lease, recording) = (Lease { id, owner: claim.owner }, Bytes::from(recording()));
     let (completed, outcome) = tokio::join!(
         transaction.complete_and_commit(&lease, &recording),
         // In some stores the claim waits for the completion.
@@ -76,12 +77,12 @@ async fn check_transactions(store: &impl Store) {
     ));
 }
 
-fn recording() -> Recording {
-    Recording::new(201, Vec::new(), RecordedBody::None)
+fn recording() -> EncodedRecording {
+    Recording::new(201, Vec::new(), RecordedBody::None).encode()
 }
 
 fn digest() -> RequestDigest {
-    Digester::new("POST", "/payments", "", b"", BodyForm::Raw).finish()
+    Digester::new(["POST", "/payments"]).finish()
 }
 
 async fn check_runtime(store: impl Store + Clone) {

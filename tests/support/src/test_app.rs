@@ -92,12 +92,7 @@ impl TestApp {
     /// The id of the record of a user's key.
     #[must_use]
     pub fn id(user: &str, operation: &str, key: &str) -> RecordId {
-        RecordId::new(
-            "tests",
-            &ScopeId::of("user", user),
-            operation,
-            &Key::parse(key.as_bytes()).unwrap(),
-        )
+        RecordId::new("tests", &ScopeId::of("user", user), operation, &Key::from_text(key).unwrap())
     }
 }
 

@@ -33,7 +33,7 @@ impl RunKey {
     /// `None` if there is a newer run.
     fn of(visit: &Visit, number: u64) -> Option<Self> {
         let key = visit.with_run(number, |run| run.key.clone())?;
-        let (keys, key) = (visit.keys()?, Key::parse(key.as_bytes()).ok()?);
+        let (keys, key) = (visit.keys()?, Key::from_text(key).ok()?);
         let scope = User::named(visit.user(number)).scope_key()?;
         let id = keys.record_id(&scope, OPERATION, &key).ok()?;
         Some(Self { keys, id })

@@ -12,7 +12,7 @@ fn operation(label: Option<&str>, path: &str) -> PendingOperation {
     PendingOperation {
         label: label.map(str::to_owned),
         has_credentials: label.is_none(),
-        ..PendingOperation::new(Key::random(), now, Duration::from_secs(60), request)
+        ..PendingOperation::new(crate::key::random(), now, Duration::from_secs(60), request)
     }
 }
 

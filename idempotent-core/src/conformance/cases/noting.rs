@@ -8,13 +8,14 @@ use crate::{
     protocol::{Claim, ClaimOutcome, Fence, Note, Rejection, Resolution, ResolveOutcome},
     record::{Notes, Record, RecordState},
     record_id::RecordId,
-    recording::{RecordedBody, Recording},
+    recording::EncodedRecording,
     scope::Principal,
     short_text::ShortText,
 };
 
 fn encoded(status: u16) -> Bytes {
-    Recording::new(status, Vec::new(), RecordedBody::None).encode()
+    let [high, low] = status.to_be_bytes();
+    EncodedRecording::seal(vec![EncodedRecording::WITH_STATUS, high, low]).into()
 }
 
 fn everything() -> Note {

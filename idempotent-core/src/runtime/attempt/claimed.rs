@@ -230,7 +230,7 @@ async fn commit_with(
     }
     let fence = match action {
         EndAction::Complete(recording) => {
-            return transaction.complete_and_commit(lease, recording).await;
+            return transaction.complete_and_commit(lease, recording.as_bytes()).await;
         }
         EndAction::Abandon(policy) => transaction.abandon(lease, *policy).await,
         EndAction::Release

@@ -10,7 +10,6 @@ use crate::{
     policy::Abandoned,
     protocol::{Claim, ClaimOutcome, Rejection},
     record_id::RecordId,
-    recording::{RecordedBody, Recording},
     runtime::end_action::EndAction,
 };
 
@@ -114,7 +113,7 @@ impl DeferredEnd {
     pub(super) fn outcome(&self) -> Option<ClaimOutcome> {
         match &self.action {
             EndAction::Complete(recording) => {
-                Some(ClaimOutcome::Rejected(Rejection::Completed(recording.clone())))
+                Some(ClaimOutcome::Rejected(Rejection::Completed(recording.as_bytes().clone())))
             }
             EndAction::Abandon(Abandoned::Hold) | EndAction::HoldAgain(_) => {
                 Some(ClaimOutcome::Rejected(Rejection::Held { newly: false, reference: None }))
@@ -140,15 +139,13 @@ impl DeferredEnd {
 
     pub(super) fn bytes(&self) -> usize {
         let EndAction::Complete(recording) = &self.action else { return OVERHEAD };
-        recording.len().saturating_add(OVERHEAD)
+        recording.as_bytes().len().saturating_add(OVERHEAD)
     }
 
-    /// The same end with only the status and headers of its response.
-    pub(super) fn without_body(&self) -> Option<Self> {
+    /// The same end with a recording that omits its largest part, if it has one.
+    pub(super) fn shortened(&self) -> Option<Self> {
         let EndAction::Complete(recording) = &self.action else { return None };
-        let recording =
-            Recording { body: RecordedBody::Omitted, ..Recording::decode(recording).ok()? };
-        let action = EndAction::Complete(recording.encode());
+        let action = EndAction::Complete(recording.shortened()?);
         let smaller = Self::new(self.id, self.claim.clone(), self.attempt, action, self.lasts);
         Some(Self { state: Mutex::new(self.state()), ..smaller })
     }

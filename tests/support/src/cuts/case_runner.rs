@@ -124,7 +124,7 @@ impl<S: Store + Clone> CaseRunner<S> {
             ),
             "{case:?}"
         );
-        let recording = recording().encode();
+        let recording = bytes::Bytes::from(recording());
         let lease = Lease { id, owner };
         let completed = store.retry(async || store.direct.complete(&lease, &recording).await).await;
         assert_eq!(completed, Fence::Passed, "{case:?}");
@@ -134,7 +134,7 @@ impl<S: Store + Clone> CaseRunner<S> {
     async fn completion_repeated(&self, case: Case) -> Observed {
         let Self { store, .. } = self;
         let (lease, _) = store.prepare(case.step).await;
-        let recording = recording().encode();
+        let recording = bytes::Bytes::from(recording());
         store.count(Some(case.plan)).await;
         let first = store.proxied.complete(&lease, &recording).await;
         self.cut()?;

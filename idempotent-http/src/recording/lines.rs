@@ -2,20 +2,25 @@
 
 use std::collections::HashSet;
 
-use actix_web::{dev::ResponseHead, http::header};
-
-/// The header lines to record: raw, and in the order in which the response holds them.
-pub(super) fn recorded_lines(head: &ResponseHead) -> Vec<(&[u8], &[u8])> {
-    let headers = head.headers();
-    let named: HashSet<_> = headers
-        .get_all(header::CONNECTION)
-        .flat_map(|value| value.as_bytes().split(|byte| *byte == b','))
+/// Returns the header lines to record, raw and in order, of the lines of a response. The names are
+/// in lower case. `connection` are the values of the lines `Connection`.
+///
+/// Lines that belong to one connection, one moment or one client are not recorded, such as
+/// `Set-Cookie` and `Date`, nor those that `Connection` names.
+#[must_use]
+pub fn recorded_lines<'a>(
+    lines: impl IntoIterator<Item = (&'a str, &'a [u8])>,
+    connection: impl IntoIterator<Item = &'a [u8]>,
+) -> Vec<(&'a [u8], &'a [u8])> {
+    let named: HashSet<_> = connection
+        .into_iter()
+        .flat_map(|value| value.split(|byte| *byte == b','))
         .map(|name| name.trim_ascii().to_ascii_lowercase())
         .collect();
-    headers
-        .iter()
-        .filter(|(name, _)| is_recorded(name.as_str()) && !named.contains(name.as_str().as_bytes()))
-        .map(|(name, value)| (name.as_str().as_bytes(), value.as_bytes()))
+    lines
+        .into_iter()
+        .filter(|(name, _)| is_recorded(name) && !named.contains(name.as_bytes()))
+        .map(|(name, value)| (name.as_bytes(), value))
         .collect()
 }
 

@@ -1,19 +1,9 @@
 //! A key in a field of an HTML form.
 
-use actix_web::{HttpMessage, HttpRequest, http::header};
+use super::fault::KeyFault;
 
-use super::KeyFault;
-
-/// Whether the body is one that browsers send for a form without files.
-pub(super) fn is_form(request: &HttpRequest) -> bool {
-    request.content_type().eq_ignore_ascii_case("application/x-www-form-urlencoded")
-}
-
-/// Whether the bytes of the body are compressed or otherwise encoded (RFC 9110 §8.4).
-pub(super) fn is_encoded(request: &HttpRequest) -> bool {
-    let mut encodings = request.headers().get_all(header::CONTENT_ENCODING);
-    encodings.any(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity"))
-}
+/// The type of the bodies that browsers send for a form without files.
+pub(super) const MEDIA_TYPE: &str = "application/x-www-form-urlencoded";
 
 /// The value of a field, decoded as the URL standard says (`+` is a space). Bytes that are not
 /// UTF-8 become a character that no key may have.

@@ -2,7 +2,7 @@
 
 use serde::de::IgnoredAny;
 
-use super::KeyFault;
+use super::fault::KeyFault;
 
 /// The text at a JSON pointer (RFC 6901): a string, or the digits of an integer. `None` if there is
 /// no such member, or if it is null.

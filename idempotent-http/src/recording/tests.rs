@@ -1,0 +1,57 @@
+use proptest::{collection::vec, prelude::*};
+
+use super::*;
+
+fn recordings() -> impl Strategy<Value = Recording> {
+    let bytes = || vec(any::<u8>(), 0..40).prop_map(Bytes::from);
+    let body = prop_oneof![
+        Just(RecordedBody::None),
+        Just(RecordedBody::Omitted),
+        bytes().prop_map(RecordedBody::Whole)
+    ];
+    (any::<u16>(), vec((bytes(), bytes()), 0..5), body)
+        .prop_map(|(status, headers, body)| Recording { status, headers, body })
+}
+
+proptest! {
+    #[test]
+    fn an_encoded_recording_is_decoded(recording in recordings()) {
+        prop_assert_eq!(Recording::decode(&recording.encode()), Ok(recording));
+    }
+
+    #[test]
+    fn any_content_is_decoded_or_refused(content in vec(any::<u8>(), 0..200)) {
+        let _ = Recording::decode(&EncodedRecording::seal(content));
+    }
+}
+
+#[test]
+fn a_later_version_is_refused_by_name() {
+    assert_eq!(
+        Recording::decode(&EncodedRecording::seal(vec![2, 0, 200, 0])),
+        Err(RecordingError::UnknownVersion { version: 2 })
+    );
+}
+
+#[test]
+fn the_first_version_stays_readable() {
+    let recording = Recording {
+        status: 201,
+        headers: vec![(Bytes::from_static(b"location"), Bytes::from_static(b"/p/1"))],
+        body: RecordedBody::Whole(Bytes::from_static(b"{}")),
+    };
+    let written = b"\x01\x00\xc9\x01\x01\x08location\x04/p/1\x02{}";
+    let mut written = written.to_vec();
+    written.extend(crc32fast::hash(&written).to_be_bytes());
+    assert_eq!(recording.encode().as_bytes(), &written);
+}
+
+#[test]
+fn what_exceeds_the_limit_is_omitted() {
+    let body = RecordedBody::Whole(Bytes::from_static(b"body"));
+    let headers: &[(&[u8], &[u8])] = &[(b"name", b"value")];
+    let within = |limit| Recording::decode(&encode_within(limit, 200, headers, &body)).unwrap();
+    assert_eq!((within(13).headers.len(), within(13).body), (1, body.clone()));
+    assert_eq!((within(12).headers.len(), within(12).body), (1, RecordedBody::Omitted));
+    assert_eq!((within(8).headers.len(), within(8).body), (0, RecordedBody::Omitted));
+}
