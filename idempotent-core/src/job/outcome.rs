@@ -23,9 +23,9 @@ pub struct Done<T> {
 pub enum Failure<E = String> {
     /// Nothing was done. The key is released, and the next run with it runs the work.
     ///
-    /// If a [step](crate::runtime::Run::step) has begun, or an earlier attempt was abandoned, part of
-    /// the operation may have been done: the next run is then the next attempt, or the key is held
-    /// after the [point of no return](crate::runtime::Run::point_of_no_return).
+    /// If a [step](crate::runtime::Run::step) has begun, or an earlier attempt was abandoned, part
+    /// of the operation may have been done: the next run is then the next attempt, or the key is
+    /// held after the [point of no return](crate::runtime::Run::point_of_no_return).
     Retryable(E),
     /// The operation has failed for good. The failure is recorded, and each later run with the key
     /// gets it.

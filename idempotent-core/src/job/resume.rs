@@ -9,9 +9,9 @@ use crate::{
 };
 
 impl Runtime {
-    /// Claims a [resumable](Self::resumable) operation by the ordinary claim, in order to finish it from its
-    /// [input](crate::runtime::decode_input). `accept` gets the record and returns the policy of
-    /// its operation, or `None` if the caller cannot resume it.
+    /// Claims a [resumable](Self::resumable) operation by the ordinary claim, in order to finish it
+    /// from its [input](crate::runtime::decode_input). `accept` gets the record and returns the
+    /// policy of its operation, or `None` if the caller cannot resume it.
     ///
     /// Returns the next attempt of the operation: run its remaining steps with
     /// [`Attempt::operation`], and end the attempt like any other. Returns `None` if the operation

@@ -46,7 +46,8 @@ async fn check_store(store: &impl Store) {
     assert!(
         matches!(
             outcome,
-            ClaimOutcome::Rejected(Rejection::InFlight { lease_left, .. }) if lease_left.as_secs() > 1 << 30
+            ClaimOutcome::Rejected(Rejection::InFlight { lease_left, .. })
+                if lease_left.as_secs() > 1 << 30
         ),
         "{outcome:?}"
     );

@@ -25,7 +25,8 @@ async fn stranded<const N: usize>(
 fn assert_in_flight(outcome: &ClaimOutcome, fixture: &Fixture) {
     let in_flight = matches!(
         outcome,
-        ClaimOutcome::Rejected(Rejection::InFlight { lease_left, .. }) if *lease_left <= fixture.tick()
+        ClaimOutcome::Rejected(Rejection::InFlight { lease_left, .. })
+            if *lease_left <= fixture.tick()
     );
     assert!(in_flight, "{outcome:?}");
 }

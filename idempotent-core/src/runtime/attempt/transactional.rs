@@ -179,7 +179,7 @@ impl TransactionalAttempt {
         let Claimed { parts, lease, claim, .. } = &self.claimed;
         tracing::warn!(
             id = %lease.id.short(),
-            "the outcome of a transaction is unknown; the key will be held if the handler \
+            "the outcome of a transaction is unknown; the key will be held if the operation \
              committed it"
         );
         let Ok(owner) = parts.store.draw_owner() else {
