@@ -8,17 +8,20 @@ use sqlx::{
 };
 use tokio::time::timeout;
 
-use super::{
-    NAME,
+use crate::{
+    connect::lifecycle::{Hooks, PgLifecycle},
+    error::NAME,
     error::{NoResponse, PgErrorKind, error_kind, is_reply, store_error},
-    lifecycle::{Hooks, PgLifecycle},
+    server::health::ServerHealth,
+    server::timeouts::{LOCK_TIMEOUT, RESPONSE_TIMEOUT, ServerLimits},
     server::{Isolation, Server, StatementMode, check},
-    server_health::ServerHealth,
-    statement::{BY_ID, BY_INDEX},
-    timeouts::{LOCK_TIMEOUT, RESPONSE_TIMEOUT, ServerLimits},
+    sql::statement::{BY_ID, BY_INDEX},
 };
 use idempotent_core::{StoreError, store::url};
 use idempotent_sql::{ConnectionLifecycle, ConnectionPool, Lifetime, TableName};
+
+pub(crate) mod lifecycle;
+pub(crate) mod open_transaction;
 
 const CONNECTIONS: usize = 10;
 /// The connections for batches: one batch of claims and one of completions at a time.
@@ -44,21 +47,21 @@ const SESSION_CHECKS: usize = 8;
 
 /// The connection pools of a store.
 #[derive(Clone)]
-pub(super) struct Pools {
-    pub(super) steps: ConnectionPool<PgConnection>,
-    pub(super) batches: ConnectionPool<PgConnection>,
+pub(crate) struct Pools {
+    pub(crate) steps: ConnectionPool<PgConnection>,
+    pub(crate) batches: ConnectionPool<PgConnection>,
     /// Connections for renewals only, however busy the others are.
-    pub(super) renewals: ConnectionPool<PgConnection>,
+    pub(crate) renewals: ConnectionPool<PgConnection>,
     /// Connections that handlers keep while they run.
-    pub(super) transactions: ConnectionPool<PgConnection>,
-    pub(super) server: Server,
-    pub(super) health: Arc<ServerHealth>,
+    pub(crate) transactions: ConnectionPool<PgConnection>,
+    pub(crate) server: Server,
+    pub(crate) health: Arc<ServerHealth>,
 }
 
 impl Pools {
     /// After an error that presumably concerns all connections, closes those that are idle, so that
     /// the next call opens one: to the primary, once the name of the server leads to it.
-    pub(super) fn discard_if_stale(&self, error: &sqlx::Error) {
+    pub(crate) fn discard_if_stale(&self, error: &sqlx::Error) {
         if error_kind(error) == PgErrorKind::StaleConnections {
             self.health.invalidate_idle();
             self.transactions.close_idle_shared();
@@ -66,7 +69,7 @@ impl Pools {
     }
 
     /// The connections of each kind. An application's pool has one kind for two uses.
-    pub(super) fn kinds(
+    pub(crate) fn kinds(
         &self,
     ) -> impl Iterator<Item = (&'static str, &ConnectionPool<PgConnection>)> {
         let transactions = (self.steps.is_own() || self.transactions.is_own())
@@ -128,7 +131,7 @@ const PARAMETERS: [&str; 21] = [
 ];
 
 /// Parses a URL: the connections, and `max_transactions`.
-pub(super) fn parse(url: &str) -> Result<(PgConnectOptions, Option<NonZeroU16>), StoreError> {
+pub(crate) fn parse(url: &str) -> Result<(PgConnectOptions, Option<NonZeroU16>), StoreError> {
     url::verify_server(NAME, url, &PARAMETERS)?;
     let (url, transactions) = transactions(url)?;
     // PgBouncer refuses a startup parameter that it does not track, such as the
@@ -161,7 +164,7 @@ fn invalid_url(error: sqlx::Error) -> StoreError {
 struct InvalidSslMode;
 
 /// Opens the store's own connections.
-pub(super) async fn connect(options: PgConnectOptions) -> Result<Pools, StoreError> {
+pub(crate) async fn connect(options: PgConnectOptions) -> Result<Pools, StoreError> {
     let mut one = open(&options).await.map_err(to_store_error)?;
     let server = detect(&mut one, &options).await?;
     // If this fails, the server detects the closed connection by itself.
@@ -183,7 +186,7 @@ pub(super) async fn connect(options: PgConnectOptions) -> Result<Pools, StoreErr
 }
 
 /// Shares a pool with the application.
-pub(super) async fn share(pool: PgPool) -> Result<Pools, StoreError> {
+pub(crate) async fn share(pool: PgPool) -> Result<Pools, StoreError> {
     let options = pool.connect_options().as_ref().clone();
     // Connects once outside the pool, which would retry and then hide the cause of a failure.
     let _ = open(&options).await.map_err(to_store_error)?.close().await;

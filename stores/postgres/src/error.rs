@@ -4,7 +4,6 @@ use std::error::Error;
 
 use sqlx::postgres::{PgDatabaseError, PgSeverity};
 
-use super::NAME;
 use idempotent_core::{
     StoreError,
     store::{
@@ -16,9 +15,12 @@ use idempotent_core::{
 };
 use idempotent_sql::{MissingTable, TableName};
 
+/// The name of the store in errors.
+pub(crate) const NAME: &str = "postgres";
+
 /// An error to which the store has a special reaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum PgErrorKind {
+pub(crate) enum PgErrorKind {
     /// Lost against another transaction.
     Conflict,
     /// Waited too long for a lock.
@@ -109,16 +111,16 @@ const SQLSTATES: &[Row] = &[
 ];
 
 /// What an error means for the call that failed.
-pub(super) fn error_class(error: &sqlx::Error) -> ErrorClass {
+pub(crate) fn error_class(error: &sqlx::Error) -> ErrorClass {
     classify(error).1
 }
 
 /// Whether the connection on which the error occurred must not be used again.
-pub(super) fn is_unusable(error: &sqlx::Error) -> bool {
+pub(crate) fn is_unusable(error: &sqlx::Error) -> bool {
     error_class(error).connection == Unusable
 }
 
-pub(super) fn error_kind(error: &sqlx::Error) -> PgErrorKind {
+pub(crate) fn error_kind(error: &sqlx::Error) -> PgErrorKind {
     classify(error).0
 }
 
@@ -165,16 +167,16 @@ fn reply(error: &sqlx::Error) -> Option<&PgDatabaseError> {
 }
 
 /// Why a call got no response, if it got none.
-pub(super) fn no_response(error: &sqlx::Error) -> Option<&NoResponse> {
+pub(crate) fn no_response(error: &sqlx::Error) -> Option<&NoResponse> {
     let sqlx::Error::Io(error) = error else { return None };
     error.get_ref().and_then(|inner| inner.downcast_ref())
 }
 
 /// `lock_not_available`: the wait for a lock exceeded `lock_timeout`.
-pub(super) const LOCKED: &str = "55P03";
+pub(crate) const LOCKED: &str = "55P03";
 
 /// Whether an error was sent by the server, which is therefore responding.
-pub(super) fn is_reply(error: &sqlx::Error) -> bool {
+pub(crate) fn is_reply(error: &sqlx::Error) -> bool {
     error.as_database_error().is_some()
 }
 
@@ -183,7 +185,7 @@ const CANCELLED: &str = "57014";
 
 /// Whether a statement waited too long for a record that another transaction holds. The error of a
 /// wait for the whole table has no context.
-pub(super) fn waited_for_a_record(error: &sqlx::Error) -> bool {
+pub(crate) fn waited_for_a_record(error: &sqlx::Error) -> bool {
     reply(error).is_some_and(|reply| {
         [LOCKED, CANCELLED].contains(&reply.code()) && reply.r#where().is_some_and(names_a_record)
     })
@@ -191,7 +193,7 @@ pub(super) fn waited_for_a_record(error: &sqlx::Error) -> bool {
 
 /// The same for a statement that changes a record which has just been read. If several sessions
 /// wait for one record, the errors of all but the first have no context.
-pub(super) fn waited_for_an_existing_record(error: &sqlx::Error) -> bool {
+pub(crate) fn waited_for_an_existing_record(error: &sqlx::Error) -> bool {
     let waited = |reply: &PgDatabaseError| reply.code() == LOCKED && reply.r#where().is_none();
     waited_for_a_record(error) || reply(error).is_some_and(waited)
 }
@@ -208,7 +210,7 @@ fn names_a_record(context: &str) -> bool {
     context.lines().count() == 1 && context.split('(').skip(1).any(is_place)
 }
 
-pub(super) fn store_error(
+pub(crate) fn store_error(
     operation: &'static str,
     table: &TableName,
     source: sqlx::Error,
@@ -257,7 +259,7 @@ struct ServerError {
 
 /// Why a call got no response. Its outcome is unknown.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
-pub(super) enum NoResponse {
+pub(crate) enum NoResponse {
     /// The time limit of the call was exceeded.
     #[error("the server did not respond in time")]
     TimedOut,

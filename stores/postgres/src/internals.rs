@@ -6,7 +6,7 @@ use std::sync::Arc;
 use idempotent_core::StoreError;
 use idempotent_sql::group_commit::BatchCounts;
 
-use crate::{PostgresStore, connect, statements::Texts, table::Table};
+use crate::{connect, sql::statements::Texts, sql::table::Table, store::PostgresStore};
 
 /// The store with other statements; `alter` gets the name of each statement and its text.
 pub fn alter_postgres(store: PostgresStore, alter: impl Fn(&str, &str) -> String) -> PostgresStore {

@@ -5,12 +5,17 @@ use sqlx::{
     AssertSqlSafe, Connection as _, PgConnection, Postgres, Row, Transaction, postgres::PgRow,
 };
 
-use super::{
-    NAME, PostgresStore,
+use crate::{
+    error::NAME,
     error::{PgErrorKind, error_kind, is_unusable},
+    store::PostgresStore,
 };
 use idempotent_core::StoreError;
 use idempotent_sql::{AppliedVersion, Migration};
+
+pub(crate) mod privileges;
+pub(crate) mod sessions;
+pub(crate) mod table_facts;
 
 const LIST: &str = include_str!("sql/migrations.sql");
 const APPLIED: &str = r#"
@@ -42,7 +47,7 @@ const STORAGE: &str =
 impl PostgresStore {
     /// Applies the pending migrations. An up-to-date database is only read, so that a start needs
     /// no privilege to create tables.
-    pub(super) async fn apply_migrations(&self) -> Result<(), StoreError> {
+    pub(crate) async fn apply_migrations(&self) -> Result<(), StoreError> {
         let to_store_error = |error| self.store_error("migrate", error);
         if self.pending("migrate", self.applied_version("migrate").await?)?.next().is_none() {
             return Ok(());
@@ -79,7 +84,7 @@ impl PostgresStore {
     }
 
     /// Refuses a table that is older than this release needs, or newer than it can use.
-    pub(super) async fn check_version(&self) -> Result<(), StoreError> {
+    pub(crate) async fn check_version(&self) -> Result<(), StoreError> {
         let applied = self.applied_version("check").await?;
         if self.pending("check", applied)?.next().is_some() {
             return Err(StoreError::permanent(

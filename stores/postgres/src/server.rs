@@ -2,43 +2,47 @@
 
 use sqlx::{PgConnection, Row};
 
-use super::{NAME, error::store_error};
+use crate::{error::NAME, error::store_error};
 use idempotent_core::StoreError;
 use idempotent_sql::{TableName, UnsafeSetting};
+
+pub(crate) mod health;
+pub(crate) mod io_thread;
+pub(crate) mod timeouts;
 
 /// The statements use `AS MATERIALIZED`.
 const MIN_VERSION: i64 = 12_00_00;
 
 /// What the store has found out about the server.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Server {
-    pub(super) mode: StatementMode,
+pub(crate) struct Server {
+    pub(crate) mode: StatementMode,
     /// Whether each connection has its own session, which keeps the settings with which it was
     /// opened.
-    pub(super) own_sessions: bool,
+    pub(crate) own_sessions: bool,
     /// Whether the server can check that the client of a running statement is still connected.
-    pub(super) checks_clients: bool,
+    pub(crate) checks_clients: bool,
     /// The server's settings for transactions.
-    pub(super) settings: ServerSettings,
+    pub(crate) settings: ServerSettings,
 }
 
 /// The settings of server, database and role for transactions.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ServerSettings {
+pub(crate) struct ServerSettings {
     /// The default isolation level.
-    pub(super) isolation: Isolation,
+    pub(crate) isolation: Isolation,
     /// Whether `bytea` has the hexadecimal form in text, the only one that the driver decodes.
-    pub(super) hex_output: bool,
+    pub(crate) hex_output: bool,
     /// Whether the setting `transaction_timeout` exists (Postgres 17 and later).
-    pub(super) bounds_transactions: bool,
+    pub(crate) bounds_transactions: bool,
 }
 
 /// An isolation level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Isolation(pub(super) &'static str);
+pub(crate) struct Isolation(pub(crate) &'static str);
 
 impl Isolation {
-    pub(super) const READ_COMMITTED: Self = Self("READ COMMITTED");
+    pub(crate) const READ_COMMITTED: Self = Self("READ COMMITTED");
 
     fn named(name: &str) -> Self {
         let others = [("serializable", "SERIALIZABLE"), ("repeatable read", "REPEATABLE READ")];
@@ -52,7 +56,7 @@ impl Isolation {
 
 /// How statements are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum StatementMode {
+pub(crate) enum StatementMode {
     /// As prepared statements, for about three times as many replays per second. Not possible if a
     /// pooler hands sessions from client to client, together with the statements that another
     /// client has prepared under the same names.
@@ -62,7 +66,7 @@ pub(super) enum StatementMode {
 }
 
 /// Refuses a server that could lose what it acknowledged; returns its settings for transactions.
-pub(super) async fn check(
+pub(crate) async fn check(
     connection: &mut PgConnection,
     operation: &'static str,
 ) -> Result<ServerSettings, StoreError> {

@@ -12,19 +12,20 @@ use bytes::Bytes;
 use sqlx::{AssertSqlSafe, PgConnection, Postgres, Row as _, postgres::PgRow};
 use tokio::time::timeout;
 
-use super::{
-    NAME, PostgresStore,
-    claim::IN_FLIGHT,
+use crate::connect::open_transaction::{OpenTransaction, UnexpectedTransactionState};
+use crate::{
+    claim::alone::IN_FLIGHT,
+    connect::lifecycle::STATEMENT_GRACE,
+    error::NAME,
     error::{PgErrorKind, error_class, error_kind, is_reply, is_unusable, store_error},
-    io_thread::{in_io_context, on_io_thread},
-    lifecycle::STATEMENT_GRACE,
     server::Server,
-    server_health::{MAX_WAIT, ServerHealth},
-    statement::Statement,
-    statements::{NewRecord, Statements},
-    timeouts::{LOCK_TIMEOUT, RESPONSE_TIMEOUT, STATEMENT_TIMEOUT},
+    server::health::{MAX_WAIT, ServerHealth},
+    server::io_thread::{in_io_context, on_io_thread},
+    server::timeouts::{LOCK_TIMEOUT, RESPONSE_TIMEOUT, STATEMENT_TIMEOUT},
+    sql::statement::Statement,
+    sql::statements::{NewRecord, Statements},
+    store::PostgresStore,
 };
-use crate::open_transaction::{OpenTransaction, UnexpectedTransactionState};
 use idempotent_core::{
     Abandoned, Lease, RecordId, StoreError,
     protocol::{Claim, Fence, Note},
@@ -37,7 +38,7 @@ mod claim;
 mod effects;
 mod token;
 
-pub(super) use self::begin::CLEAN;
+pub(crate) use self::begin::CLEAN;
 use self::{begin::CLOSE_GUARD, token::TransactionToken};
 
 struct PgTransaction {

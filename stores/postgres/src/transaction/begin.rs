@@ -7,14 +7,14 @@ use sqlx::{AssertSqlSafe, PgConnection, Row as _, SqlSafeStr, postgres::PgRow};
 
 use super::{PgTransaction, TransactionToken, claim_settings};
 use crate::{
-    PostgresStore,
+    connect::open_transaction::{OpenTransaction, response_mismatch},
     error::{PgErrorKind, error_kind, is_unusable},
-    mark::{savepoint, set_mark, set_mark_and_bound},
-    open_transaction::{OpenTransaction, response_mismatch},
+    server::timeouts::RESPONSE_TIMEOUT,
     server::{Isolation, Server, StatementMode},
-    statement::Statement,
-    statements::SessionStatements,
-    timeouts::RESPONSE_TIMEOUT,
+    sql::mark::{savepoint, set_mark, set_mark_and_bound},
+    sql::statement::Statement,
+    sql::statements::SessionStatements,
+    store::PostgresStore,
 };
 use idempotent_core::RecordId;
 use idempotent_sql::PooledConnection;

@@ -7,13 +7,14 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::{PgTransaction, in_flight};
 use crate::{
-    NAME, PostgresStore,
-    claim::{MAX_ROUNDS, unchanged},
+    claim::alone::{MAX_ROUNDS, unchanged},
+    connect::open_transaction::response_mismatch,
+    engine::{Resend, claimed},
+    error::NAME,
     error::{PgErrorKind, error_kind, waited_for_a_record, waited_for_an_existing_record},
-    execute::{Resend, claimed},
-    open_transaction::response_mismatch,
     server::Isolation,
-    statements::NewRecord,
+    sql::statements::NewRecord,
+    store::PostgresStore,
 };
 use idempotent_core::{
     Lease, Record, RecordId, StoreError,

@@ -6,13 +6,13 @@ use tokio::time::timeout;
 
 use super::PgTransaction;
 use crate::{
-    NAME,
-    io_thread::on_io_thread,
-    lifecycle::STATEMENT_GRACE,
-    mark::savepoint,
-    open_transaction::{UnexpectedTransactionState, execute_verified},
-    statements::NewRecord,
-    timeouts::RESPONSE_TIMEOUT,
+    connect::lifecycle::STATEMENT_GRACE,
+    connect::open_transaction::{UnexpectedTransactionState, execute_verified},
+    error::NAME,
+    server::io_thread::on_io_thread,
+    server::timeouts::RESPONSE_TIMEOUT,
+    sql::mark::savepoint,
+    sql::statements::NewRecord,
 };
 use idempotent_core::{StoreError, protocol::Fence};
 

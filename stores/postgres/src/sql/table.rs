@@ -5,12 +5,12 @@ use std::sync::Arc;
 use sqlx::{AssertSqlSafe, Row as _, SqlSafeStr as _};
 use tokio::sync::OnceCell;
 
-use super::{
-    PostgresStore,
-    execute::Resend,
-    names::{Names, SchemaName},
-    statement::Statement,
-    statements::{Statements, Texts},
+use crate::{
+    engine::Resend,
+    sql::names::{Names, SchemaName},
+    sql::statement::Statement,
+    sql::statements::{Statements, Texts},
+    store::PostgresStore,
 };
 use idempotent_core::StoreError;
 
@@ -29,22 +29,22 @@ const SCHEMA: &str = r#"
 /// From then on every statement names the schema, so that neither a handler that sets `search_path`
 /// nor a temporary table directs a statement to another table.
 #[derive(Default)]
-pub(super) struct Table {
+pub(crate) struct Table {
     /// The names that the application has set.
-    pub(super) names: Names,
+    pub(crate) names: Names,
     texts: Arc<Texts>,
     statements: OnceCell<Arc<Statements>>,
 }
 
 impl Table {
-    pub(super) fn new(names: Names, texts: Arc<Texts>) -> Self {
+    pub(crate) fn new(names: Names, texts: Arc<Texts>) -> Self {
         let found =
             names.schema.is_some().then(|| Arc::new(Statements::new(names.clone(), &texts)));
         Self { names, texts, statements: OnceCell::new_with(found) }
     }
 
     /// The same table under other names.
-    pub(super) fn with_names(&self, names: Names) -> Self {
+    pub(crate) fn with_names(&self, names: Names) -> Self {
         Self::new(names, self.texts.clone())
     }
 
@@ -55,12 +55,12 @@ impl Table {
 
 impl PostgresStore {
     /// The names that the application has set.
-    pub(super) fn names(&self) -> &Names {
+    pub(crate) fn names(&self) -> &Names {
         &self.table.names
     }
 
     /// The statements for the table, which the first call looks up.
-    pub(super) async fn try_statements(&self) -> Result<&Arc<Statements>, sqlx::Error> {
+    pub(crate) async fn try_statements(&self) -> Result<&Arc<Statements>, sqlx::Error> {
         match self.table.statements.get() {
             Some(statements) => Ok(statements),
             // Boxed: keeps the futures of all other calls small.
@@ -69,7 +69,7 @@ impl PostgresStore {
     }
 
     /// The same, with the error of an operation.
-    pub(super) async fn statements(
+    pub(crate) async fn statements(
         &self,
         operation: &'static str,
     ) -> Result<&Arc<Statements>, StoreError> {

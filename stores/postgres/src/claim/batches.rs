@@ -9,11 +9,11 @@ use std::{
 use bytes::Bytes;
 use sqlx::PgConnection;
 
-use super::{
-    PostgresStore,
+use crate::{
+    engine::Resend,
     error::{NoResponse, error_class, no_response},
-    execute::Resend,
-    io_thread::spawn,
+    server::io_thread::spawn,
+    store::PostgresStore,
 };
 use idempotent_core::{
     Lease, RecordId, StoreError,
@@ -30,7 +30,7 @@ use idempotent_sql::{
 
 /// How many claims, and how many completions, are executed side by side before further ones are
 /// executed in batches.
-pub(super) const ALONE: usize = 8;
+pub(crate) const ALONE: usize = 8;
 /// How many batches of claims, and how many of completions, run at the same time at most: one, and
 /// those that are late.
 const BATCHES: usize = 3;
@@ -41,17 +41,17 @@ const LARGE_RECORDING: usize = 64 << 10;
 const STEP_BYTES: usize = 256;
 
 /// The steps of one table that can be executed in batches.
-pub(super) struct Groups {
-    pub(super) claims: Arc<GroupCommit<ClaimStep, Claimed>>,
-    pub(super) completions: Arc<GroupCommit<CompletionStep, Completed>>,
+pub(crate) struct Groups {
+    pub(crate) claims: Arc<GroupCommit<ClaimStep, Claimed>>,
+    pub(crate) completions: Arc<GroupCommit<CompletionStep, Completed>>,
 }
 
-pub(super) struct ClaimStep {
+pub(crate) struct ClaimStep {
     id: RecordId,
     claim: Claim,
 }
 
-pub(super) struct CompletionStep {
+pub(crate) struct CompletionStep {
     lease: Lease,
     recording: Bytes,
 }
@@ -75,19 +75,19 @@ impl Default for Groups {
 }
 
 impl Groups {
-    pub(super) fn new(limits: GroupCommitLimits) -> Self {
+    pub(crate) fn new(limits: GroupCommitLimits) -> Self {
         Self { claims: GroupCommit::new(limits), completions: GroupCommit::new(limits) }
     }
 
-    pub(super) fn limits(&self) -> GroupCommitLimits {
+    pub(crate) fn limits(&self) -> GroupCommitLimits {
         self.claims.limits()
     }
 }
 
 /// The outcome of a claim in a batch.
-pub(super) type Claimed = Result<ClaimOutcome, NoResponse>;
+pub(crate) type Claimed = Result<ClaimOutcome, NoResponse>;
 /// The outcome of a completion in a batch that has passed the fence.
-pub(super) type Completed = Result<(), NoResponse>;
+pub(crate) type Completed = Result<(), NoResponse>;
 /// The claims of one key in a batch.
 type ClaimsOfKey = Vec<(Claim, Reply<Claimed>)>;
 
@@ -118,7 +118,7 @@ impl PostgresStore {
         self.with_limits(GroupCommitLimits { bytes, ..limits })
     }
 
-    pub(super) fn with_limits(self, limits: GroupCommitLimits) -> Self {
+    pub(crate) fn with_limits(self, limits: GroupCommitLimits) -> Self {
         Self { groups: Arc::new(Groups::new(limits)), ..self }
     }
 }
@@ -126,7 +126,7 @@ impl PostgresStore {
 impl PostgresStore {
     /// Claims alone or in a batch. A batch settles claims of new keys, and claims that change
     /// nothing; any other is then executed alone.
-    pub(super) async fn claim_in_turn(
+    pub(crate) async fn claim_in_turn(
         &self,
         id: &RecordId,
         claim: &Claim,
@@ -143,7 +143,7 @@ impl PostgresStore {
 
     /// Completes alone or in a batch. A completion that a batch did not find to be the owner's is
     /// then executed alone.
-    pub(super) async fn complete_in_turn(
+    pub(crate) async fn complete_in_turn(
         &self,
         lease: &Lease,
         recording: &Bytes,

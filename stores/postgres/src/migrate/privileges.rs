@@ -2,11 +2,11 @@
 
 use sqlx::{AssertSqlSafe, PgConnection, Row as _, postgres::PgRow};
 
-use super::{NAME, PostgresStore, names::Names, server::check};
+use crate::{error::NAME, server::check, sql::names::Names, store::PostgresStore};
 use idempotent_core::{RecordId, StoreError};
 use idempotent_sql::TableName;
 
-const PRIVILEGES: &str = include_str!("sql/privileges.sql");
+const PRIVILEGES: &str = include_str!("../sql/privileges.sql");
 /// The schemas in the server's `search_path`, including those that the role may not use.
 const SEARCHED: &str = "string_to_array(replace(replace(replace(\
     current_setting('search_path'), ' ', ''), '\"', ''), '$user', current_user), ',')";
@@ -14,7 +14,7 @@ const SEARCHED: &str = "string_to_array(replace(replace(replace(\
 impl PostgresStore {
     /// Checks the server's settings, the existence of the table, the role's privileges on it, and
     /// that all connections find it.
-    pub(super) async fn verify(&self, operation: &'static str) -> Result<(), StoreError> {
+    pub(crate) async fn verify(&self, operation: &'static str) -> Result<(), StoreError> {
         let to_store_error = |error| self.store_error(operation, error);
         let mut connection = self.pools.steps.get_verified().await.map_err(to_store_error)?;
         check(&mut connection, operation).await?;

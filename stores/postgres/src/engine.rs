@@ -5,14 +5,15 @@ use std::{collections::HashMap, time::Duration};
 use sqlx::{PgConnection, Row, SqlStr, postgres::PgRow};
 use tokio::time::sleep;
 
-use super::{
-    NAME, PostgresStore,
+use crate::connect::open_transaction::OpenTransaction;
+use crate::{
+    error::NAME,
     error::{PgErrorKind, error_class, error_kind, is_unusable, store_error},
     server::StatementMode,
-    statement::{BY_ID, BY_INDEX, Statement},
-    timeouts::{BATCH_RESPONSE_TIMEOUT, RESPONSE_TIMEOUT, ServerLimits},
+    server::timeouts::{BATCH_RESPONSE_TIMEOUT, RESPONSE_TIMEOUT, ServerLimits},
+    sql::statement::{BY_ID, BY_INDEX, Statement},
+    store::PostgresStore,
 };
-use crate::open_transaction::OpenTransaction;
 use idempotent_core::{
     Lease, Record, RecordId, ShortText, StoreError,
     protocol::{RenewOutcome, Renewal, Resolution, ResolveOutcome, ResumablePage, Snapshot},
@@ -31,7 +32,7 @@ const RENEWALS_PER_STATEMENT: usize = 1_000;
 
 /// When a statement may be sent again.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Resend {
+pub(crate) enum Resend {
     /// Always, except after a wait for a lock, which the caller handles.
     UnlessLocked,
     /// Always: the second execution has the same effect and result.
@@ -50,7 +51,7 @@ impl Resend {
 
 impl PostgresStore {
     /// Executes a statement, including its commit, and returns its rows.
-    pub(super) async fn execute(
+    pub(crate) async fn execute(
         &self,
         operation: &'static str,
         statement: Statement<'_>,
@@ -71,7 +72,7 @@ impl PostgresStore {
             .map_err(|error| self.store_error(operation, error))
     }
 
-    pub(super) async fn resumable_page(
+    pub(crate) async fn resumable_page(
         &self,
         operation: &ShortText,
         after: Option<&RecordId>,
@@ -86,7 +87,7 @@ impl PostgresStore {
     }
 
     /// Executes a statement on these connections and returns the error of sqlx.
-    pub(super) async fn try_execute_on(
+    pub(crate) async fn try_execute_on(
         &self,
         connections: &ConnectionPool<PgConnection>,
         statement: &Statement<'_>,
@@ -97,7 +98,7 @@ impl PostgresStore {
 
     /// The same. Sets `repeated` if the statement was sent again without a response to the first
     /// one, which the server may still be executing.
-    pub(super) async fn try_execute_noting(
+    pub(crate) async fn try_execute_noting(
         &self,
         connections: &ConnectionPool<PgConnection>,
         statement: &Statement<'_>,
@@ -140,7 +141,7 @@ impl PostgresStore {
     }
 
     /// Executes a batch of steps once.
-    pub(super) async fn execute_batch(
+    pub(crate) async fn execute_batch(
         &self,
         connection: PooledConnection<PgConnection>,
         statement: &Statement<'_>,
@@ -184,7 +185,7 @@ impl PostgresStore {
 
     /// Returns a connection to its pool after a call, unless the call has failed with an error that
     /// makes it unusable.
-    pub(super) fn put_back<T>(
+    pub(crate) fn put_back<T>(
         &self,
         connection: PooledConnection<PgConnection>,
         sent: Result<T, &sqlx::Error>,
@@ -201,7 +202,7 @@ impl PostgresStore {
     }
 
     /// Executes a statement that changes a record if its guards hold; returns whether it did.
-    pub(super) async fn change(
+    pub(crate) async fn change(
         &self,
         operation: &'static str,
         statement: Statement<'_>,
@@ -211,7 +212,7 @@ impl PostgresStore {
     }
 
     /// Reads a record; `None` if the statement returned no row.
-    pub(super) async fn read(
+    pub(crate) async fn read(
         &self,
         operation: &'static str,
         statement: Statement<'_>,
@@ -220,7 +221,7 @@ impl PostgresStore {
         record(operation, &rows)
     }
 
-    pub(super) async fn renew_leases(
+    pub(crate) async fn renew_leases(
         &self,
         leases: &[Renewal],
     ) -> Result<Vec<RenewOutcome>, StoreError> {
@@ -249,7 +250,7 @@ impl PostgresStore {
         Ok(leases.iter().map(outcome).collect())
     }
 
-    pub(super) async fn resolve_held(
+    pub(crate) async fn resolve_held(
         &self,
         seen: &Lease,
         resolution: &Resolution,
@@ -266,7 +267,7 @@ impl PostgresStore {
         Ok(ResolveOutcome::Conflict)
     }
 
-    pub(super) async fn remove_expired(&self, limit: u32) -> Result<u64, StoreError> {
+    pub(crate) async fn remove_expired(&self, limit: u32) -> Result<u64, StoreError> {
         let statements = self.statements("purge").await?;
         let removed = self.count_changed(statements.purge(limit)).await?;
         if removed < u64::from(limit) {
@@ -278,7 +279,7 @@ impl PostgresStore {
         Ok(removed)
     }
 
-    pub(super) async fn look_up_record(
+    pub(crate) async fn look_up_record(
         &self,
         id: &RecordId,
     ) -> Result<Option<Snapshot>, StoreError> {
@@ -290,14 +291,14 @@ impl PostgresStore {
         Ok(read.and_then(record).map(|(record, at)| Snapshot::new(record, at)))
     }
 
-    pub(super) async fn count_changed(&self, statement: Statement<'_>) -> Result<u64, StoreError> {
+    pub(crate) async fn count_changed(&self, statement: Statement<'_>) -> Result<u64, StoreError> {
         let rows = self.execute("purge", statement, Resend::Always).await?;
         let count = rows.first().map(|row| row.try_get::<i64, _>("changed")).transpose();
         let count = count.map_err(|error| self.store_error("purge", error))?;
         Ok(count.and_then(|count| u64::try_from(count).ok()).unwrap_or_default())
     }
 
-    pub(super) fn store_error(&self, operation: &'static str, error: sqlx::Error) -> StoreError {
+    pub(crate) fn store_error(&self, operation: &'static str, error: sqlx::Error) -> StoreError {
         store_error(operation, &self.names().table, error)
     }
 }
@@ -332,7 +333,7 @@ fn record(operation: &'static str, rows: &[PgRow]) -> Result<Option<TimedRecord>
 }
 
 /// Decodes what `claim.sql` returns of the record in the first row; `None` if there is no row.
-pub(super) fn claimed(rows: &[PgRow]) -> Result<Option<TimedRecord>, StoreError> {
+pub(crate) fn claimed(rows: &[PgRow]) -> Result<Option<TimedRecord>, StoreError> {
     let read = rows.first().map(idempotent_sql::claimed_from_row).transpose();
     read.map_err(|source| StoreError::unreadable(NAME, "claim", source))
 }

@@ -2,16 +2,16 @@
 
 use sqlx::{AssertSqlSafe, Row as _, postgres::PgRow};
 
-use super::{NAME, PostgresStore};
+use crate::{error::NAME, store::PostgresStore};
 use idempotent_core::StoreError;
 use idempotent_sql::{TableFacts, columns};
 
-const TABLE: &str = include_str!("sql/table.sql");
+const TABLE: &str = include_str!("../sql/table.sql");
 
 impl PostgresStore {
     /// Refuses a table without the constraint on which claims depend, or with columns that the
     /// statements lack or leave empty.
-    pub(super) async fn verify_table(&self, operation: &'static str) -> Result<(), StoreError> {
+    pub(crate) async fn verify_table(&self, operation: &'static str) -> Result<(), StoreError> {
         let to_store_error = |error| self.store_error(operation, error);
         let text = TABLE.replace("{columns}", &format!("ARRAY[{}]", columns()));
         let names = &self.statements(operation).await?.names;

@@ -5,7 +5,9 @@ use std::fmt;
 
 use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 
-use super::{NAME, PostgresStore, timeouts::RESPONSE_TIMEOUT, transaction::CLEAN};
+use crate::{
+    error::NAME, server::timeouts::RESPONSE_TIMEOUT, store::PostgresStore, transaction::CLEAN,
+};
 use idempotent_core::StoreError;
 use idempotent_sql::ConnectionPool;
 
@@ -37,7 +39,7 @@ struct Session {
 impl PostgresStore {
     /// Refuses connections of one kind that would meet another table than those of another kind, or
     /// meet it as another role.
-    pub(super) async fn verify_sessions(&self, operation: &'static str) -> Result<(), StoreError> {
+    pub(crate) async fn verify_sessions(&self, operation: &'static str) -> Result<(), StoreError> {
         let names = &self.statements(operation).await?.names;
         let text = names.fill(SESSION);
         let mut first: Option<(&'static str, Session)> = None;
