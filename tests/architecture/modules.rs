@@ -30,6 +30,20 @@ const CORE: &[&str] = &[
 /// The crates of the stores. Cargo holds the directions between them.
 const STORES: &[&str] = &["sql", "sqlite", "postgres", "redis"];
 
+/// The modules at the root of `idempotent-postgres`. Each may use those that are listed below it.
+const POSTGRES: &[&str] = &[
+    "internals",
+    "store",
+    "migrate",
+    "transaction",
+    "claim",
+    "engine",
+    "connect",
+    "sql",
+    "server",
+    "error",
+];
+
 /// The modules at the root of `idempotent-client`. Each may use those that are listed below it.
 const CLIENT: &[&str] = &[
     "guide",
@@ -174,6 +188,11 @@ fn modules_of_the_core_use_only_those_below() {
 #[test]
 fn modules_of_the_actix_crate_use_only_those_below() {
     assert_layered("idempotent-actix", ACTIX, 20);
+}
+
+#[test]
+fn modules_of_the_postgres_store_use_only_those_below() {
+    assert_layered("stores/postgres", POSTGRES, 25);
 }
 
 #[test]

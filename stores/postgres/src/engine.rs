@@ -1,25 +1,26 @@
-//! Executing statements, with retries.
+//! What the rooms of the store work with: it finds the table, and sends statements, with retries.
 
-use std::{collections::HashMap, time::Duration};
+use std::{sync::Arc, time::Duration};
 
-use sqlx::{PgConnection, Row, SqlStr, postgres::PgRow};
+use sqlx::{PgConnection, SqlStr, postgres::PgRow};
 use tokio::time::sleep;
 
-use crate::connect::open_transaction::OpenTransaction;
 use crate::{
-    error::NAME,
-    error::{PgErrorKind, error_class, error_kind, is_unusable, store_error},
-    server::StatementMode,
-    server::timeouts::{BATCH_RESPONSE_TIMEOUT, RESPONSE_TIMEOUT, ServerLimits},
-    sql::statement::{BY_ID, BY_INDEX, Statement},
-    store::PostgresStore,
+    connect::{open_transaction::OpenTransaction, pools::Pools},
+    error::{NAME, PgErrorKind, error_class, error_kind, is_unusable, store_error},
+    server::{
+        StatementMode,
+        timeouts::{BATCH_RESPONSE_TIMEOUT, RESPONSE_TIMEOUT, ServerLimits},
+    },
+    sql::{
+        names::Names,
+        statement::{BY_ID, BY_INDEX, Statement},
+        statements::Statements,
+        table::Table,
+    },
 };
-use idempotent_core::{
-    Lease, Record, RecordId, ShortText, StoreError,
-    protocol::{RenewOutcome, Renewal, Resolution, ResolveOutcome, ResumablePage, Snapshot},
-    store::Effect,
-};
-use idempotent_sql::{ConnectionPool, MARKED_PER_STATEMENT, PooledConnection, TimedRecord};
+use idempotent_core::{StoreError, store::Effect};
+use idempotent_sql::{ConnectionPool, PooledConnection, TimedRecord};
 
 /// How often a statement that lost against another transaction is repeated.
 const CONFLICT_RETRIES: u32 = 3;
@@ -27,8 +28,6 @@ const CONFLICT_RETRIES: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(4);
 /// How often a statement that waited in vain for a lock, each time 100 ms, is repeated.
 const LOCK_RETRIES: u32 = 9;
-/// The number of leases in one statement, so that it ends well before the server's time limit.
-const RENEWALS_PER_STATEMENT: usize = 1_000;
 
 /// When a statement may be sent again.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -49,7 +48,47 @@ impl Resend {
     }
 }
 
-impl PostgresStore {
+/// The connections to a database, and a table in it. Clones share both.
+#[derive(Clone)]
+pub(crate) struct Engine {
+    pub(crate) pools: Pools,
+    pub(crate) table: Arc<Table>,
+}
+
+impl Engine {
+    /// The names that the application has set.
+    pub(crate) fn names(&self) -> &Names {
+        &self.table.names
+    }
+
+    /// The statements for the table, which the first call looks up.
+    pub(crate) async fn try_statements(&self) -> Result<&Arc<Statements>, sqlx::Error> {
+        match self.table.statements.get() {
+            Some(statements) => Ok(statements),
+            // Boxed: keeps the futures of all other calls small.
+            None => Box::pin(self.look_up_table()).await,
+        }
+    }
+
+    /// The same, with the error of an operation.
+    pub(crate) async fn statements(
+        &self,
+        operation: &'static str,
+    ) -> Result<&Arc<Statements>, StoreError> {
+        self.try_statements().await.map_err(|error| self.store_error(operation, error))
+    }
+
+    async fn look_up_table(&self) -> Result<&Arc<Statements>, sqlx::Error> {
+        let found = async {
+            let text = self.table.look_up();
+            // The session of these connections is never used by a handler.
+            let look_up = Statement::new(&text, Vec::new());
+            let rows = self.try_execute_on(&self.pools.renewals, &look_up, Resend::Always).await?;
+            self.table.statements_for(&rows)
+        };
+        self.table.statements.get_or_try_init(|| found).await
+    }
+
     /// Executes a statement, including its commit, and returns its rows.
     pub(crate) async fn execute(
         &self,
@@ -60,7 +99,8 @@ impl PostgresStore {
         self.execute_on(&self.pools.steps, operation, statement, resend).await
     }
 
-    async fn execute_on(
+    /// The same on these connections.
+    pub(crate) async fn execute_on(
         &self,
         connections: &ConnectionPool<PgConnection>,
         operation: &'static str,
@@ -70,20 +110,6 @@ impl PostgresStore {
         self.try_execute_on(connections, &statement, resend)
             .await
             .map_err(|error| self.store_error(operation, error))
-    }
-
-    pub(crate) async fn resumable_page(
-        &self,
-        operation: &ShortText,
-        after: Option<&RecordId>,
-        limit: u32,
-    ) -> Result<ResumablePage, StoreError> {
-        const OPERATION: &str = "find resumable";
-        let statement = self.statements(OPERATION).await?.resumable(operation, after, limit);
-        let rows = self.execute(OPERATION, statement, Resend::Always).await?;
-        let ids = rows.iter().map(idempotent_sql::id_from_row).collect::<Result<_, _>>();
-        let ids = ids.map_err(|source| StoreError::unreadable(NAME, OPERATION, source))?;
-        Ok(ResumablePage::of(ids, limit))
     }
 
     /// Executes a statement on these connections and returns the error of sqlx.
@@ -221,83 +247,6 @@ impl PostgresStore {
         record(operation, &rows)
     }
 
-    pub(crate) async fn renew_leases(
-        &self,
-        leases: &[Renewal],
-    ) -> Result<Vec<RenewOutcome>, StoreError> {
-        if leases.is_empty() {
-            return Ok(Vec::new());
-        }
-        let statements = self.statements("renew").await?;
-        let mut renewals = HashMap::new();
-        for leases in leases.chunks(RENEWALS_PER_STATEMENT) {
-            let statement = statements.renew(leases);
-            for row in self
-                .execute_on(&self.pools.renewals, "renew", statement, Resend::UnlessLocked)
-                .await?
-            {
-                let (lease, renewed) =
-                    renewed(&row).map_err(|source| StoreError::permanent(NAME, "renew", source))?;
-                renewals.insert(lease, renewed);
-            }
-        }
-        let outcome = |renewal: &Renewal| match renewals.get(&renewal.lease) {
-            Some(true) => RenewOutcome::Renewed,
-            // Another transaction has locked the record.
-            Some(false) => RenewOutcome::Unknown,
-            None => RenewOutcome::Fenced,
-        };
-        Ok(leases.iter().map(outcome).collect())
-    }
-
-    pub(crate) async fn resolve_held(
-        &self,
-        seen: &Lease,
-        resolution: &Resolution,
-    ) -> Result<ResolveOutcome, StoreError> {
-        let statements = self.statements("resolve").await?;
-        let statement = match resolution {
-            Resolution::Complete(recording) => statements.resolve_complete(seen, recording),
-            Resolution::Release => statements.resolve_release(seen),
-        };
-        if self.change("resolve", statement, Resend::UnlessLost).await? {
-            return Ok(ResolveOutcome::Resolved);
-        }
-        self.change("resolve", statements.shorten(seen), Resend::Always).await?;
-        Ok(ResolveOutcome::Conflict)
-    }
-
-    pub(crate) async fn remove_expired(&self, limit: u32) -> Result<u64, StoreError> {
-        let statements = self.statements("purge").await?;
-        let removed = self.count_changed(statements.purge(limit)).await?;
-        if removed < u64::from(limit) {
-            self.execute("purge", statements.shorten_expired(), Resend::Always).await?;
-            while self.count_changed(statements.keep(MARKED_PER_STATEMENT)).await?
-                == u64::from(MARKED_PER_STATEMENT)
-            {}
-        }
-        Ok(removed)
-    }
-
-    pub(crate) async fn look_up_record(
-        &self,
-        id: &RecordId,
-    ) -> Result<Option<Snapshot>, StoreError> {
-        let statement = self.statements("look up").await?.read(id);
-        let read = self.read("look up", statement).await?;
-        let record = |(record, at): (Option<Record>, _)| {
-            record.filter(|record| !record.is_expired(at)).map(|record| (record, at))
-        };
-        Ok(read.and_then(record).map(|(record, at)| Snapshot::new(record, at)))
-    }
-
-    pub(crate) async fn count_changed(&self, statement: Statement<'_>) -> Result<u64, StoreError> {
-        let rows = self.execute("purge", statement, Resend::Always).await?;
-        let count = rows.first().map(|row| row.try_get::<i64, _>("changed")).transpose();
-        let count = count.map_err(|error| self.store_error("purge", error))?;
-        Ok(count.and_then(|count| u64::try_from(count).ok()).unwrap_or_default())
-    }
-
     pub(crate) fn store_error(&self, operation: &'static str, error: sqlx::Error) -> StoreError {
         store_error(operation, &self.names().table, error)
     }
@@ -330,15 +279,4 @@ async fn execute_in_transaction(
 fn record(operation: &'static str, rows: &[PgRow]) -> Result<Option<TimedRecord>, StoreError> {
     let read = rows.first().map(idempotent_sql::record_from_row).transpose();
     read.map_err(|source| StoreError::unreadable(NAME, operation, source))
-}
-
-/// Decodes what `claim.sql` returns of the record in the first row; `None` if there is no row.
-pub(crate) fn claimed(rows: &[PgRow]) -> Result<Option<TimedRecord>, StoreError> {
-    let read = rows.first().map(idempotent_sql::claimed_from_row).transpose();
-    read.map_err(|source| StoreError::unreadable(NAME, "claim", source))
-}
-
-/// Decodes a row of `renew.sql`.
-fn renewed(row: &PgRow) -> Result<(Lease, bool), Box<dyn std::error::Error + Send + Sync>> {
-    Ok((idempotent_sql::lease_from_row(row)?, row.try_get("renewed")?))
 }

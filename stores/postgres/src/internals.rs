@@ -6,13 +6,19 @@ use std::sync::Arc;
 use idempotent_core::StoreError;
 use idempotent_sql::group_commit::BatchCounts;
 
-use crate::{connect, sql::statements::Texts, sql::table::Table, store::PostgresStore};
+use crate::{
+    connect,
+    engine::Engine,
+    sql::{statements::Texts, table::Table},
+    store::PostgresStore,
+};
 
 /// The store with other statements; `alter` gets the name of each statement and its text.
 pub fn alter_postgres(store: PostgresStore, alter: impl Fn(&str, &str) -> String) -> PostgresStore {
     let texts = Texts::new(|name, text| alter(name, text).into());
-    let table = Table::new(store.names().clone(), Arc::new(texts));
-    PostgresStore { table: Arc::new(table), ..store }
+    let table = Table::new(store.engine.names().clone(), texts);
+    let engine = Engine { table: Arc::new(table), ..store.engine };
+    PostgresStore { engine, ..store }
 }
 
 /// The store with all claims and completions in batches, even a single one.
@@ -31,5 +37,5 @@ pub fn postgres_batches(store: &PostgresStore) -> [BatchCounts; 2] {
 /// # Errors
 /// As for [`PostgresStore::connect`].
 pub fn verify_postgres_url(url: &str) -> Result<(), StoreError> {
-    connect::parse(url).map(drop)
+    connect::url::parse(url).map(drop)
 }

@@ -1,20 +1,33 @@
 //! The store in a Postgres database.
 
-use std::{fmt, num::NonZeroU16, sync::Arc};
+use std::{
+    any::TypeId,
+    fmt,
+    num::{NonZeroU16, NonZeroUsize},
+    sync::Arc,
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use sqlx::PgPool;
+use sqlx::{PgPool, Postgres};
 
 use crate::{
-    claim::batches::Groups,
-    connect::{self, Pools},
-    engine::Resend,
-    server::{Server, StatementMode, io_thread::on_io_thread},
+    claim::{
+        self,
+        batches::{ALONE, Groups},
+        records,
+    },
+    connect::{self, pools::Pools},
+    engine::{Engine, Resend},
+    migrate,
+    server::{Server, StatementMode, health::MAX_WAIT, io_thread::on_io_thread},
     sql::{
         names::{Names, SchemaName},
+        statements::Texts,
         table::Table,
     },
+    transaction,
 };
 use idempotent_core::{
     Abandoned, Lease, OwnerToken, RecordId, ShortText, StoreError,
@@ -22,9 +35,9 @@ use idempotent_core::{
         Claim, ClaimOutcome, Fence, Note, RenewOutcome, Renewal, Resolution, ResolveOutcome,
         ResumablePage, Snapshot,
     },
-    store::{Store, Transactions},
+    store::{Store, Transaction, TransactionClaim, Transactions},
 };
-use idempotent_sql::{InvalidTableName, TableName, fence};
+use idempotent_sql::{InvalidTableName, TableName, fence, group_commit::GroupCommitLimits};
 
 /// A store in a Postgres database (version 12 or later), shared by every process that can reach it.
 ///
@@ -211,8 +224,7 @@ use idempotent_sql::{InvalidTableName, TableName, fence};
 /// ```
 #[derive(Clone)]
 pub struct PostgresStore {
-    pub(crate) pools: Pools,
-    pub(crate) table: Arc<Table>,
+    pub(crate) engine: Engine,
     pub(crate) groups: Arc<Groups>,
     pub(crate) partitions: u16,
 }
@@ -228,13 +240,10 @@ impl PostgresStore {
     /// `default_transaction_read_only` on or `synchronous_commit` off; the source of the error
     /// names the setting. No error contains the password.
     pub async fn connect(url: &str) -> Result<Self, StoreError> {
-        let (options, transactions) = connect::parse(url)?;
-        let pools = on_io_thread("connect", connect::connect(options)).await?;
-        let store = Self::new(pools);
-        Ok(match transactions {
-            Some(max_size) => store.max_transactions(max_size),
-            None => store,
-        })
+        let (options, max_transactions) = connect::url::parse(url)?;
+        let max_transactions = max_transactions.unwrap_or(connect::MAX_TRANSACTIONS);
+        let pools = connect::connect(options, max_transactions);
+        on_io_thread("connect", pools).await.map(Self::new)
     }
 
     /// Sets how many handlers can have a transaction at the same time; the default is 10. Any other
@@ -245,8 +254,10 @@ impl PostgresStore {
     /// on a [shared](Self::from_pool) pool, whose `max_connections` applies.
     #[must_use]
     pub fn max_transactions(mut self, max_size: NonZeroU16) -> Self {
-        if let Ok(transactions) = self.pools.transactions.with_max_size(max_size.get().into()) {
-            self.pools.transactions = transactions;
+        if let Ok(transactions) =
+            self.engine.pools.transactions.with_max_size(max_size.get().into())
+        {
+            self.engine.pools.transactions = transactions;
         }
         self
     }
@@ -286,12 +297,8 @@ impl PostgresStore {
             bounded: mode == StatementMode::Prepared && !(own_sessions && pools.steps.is_own()),
             ..Names::default()
         };
-        Self {
-            pools,
-            table: Arc::new(Table::default().with_names(names)),
-            groups: Arc::default(),
-            partitions: 0,
-        }
+        let table = Arc::new(Table::new(names, Texts::default()));
+        Self { engine: Engine { pools, table }, groups: Arc::default(), partitions: 0 }
     }
 
     /// Sets the name of the table; the default is `idempotency_records`.
@@ -300,7 +307,7 @@ impl PostgresStore {
     /// Fails if the name is not 1 to 48 ASCII letters, digits and underscores, or starts with a
     /// digit.
     pub fn table(self, name: &str) -> Result<Self, InvalidTableName> {
-        let names = Names { table: TableName::new(name)?, ..self.names().clone() };
+        let names = Names { table: TableName::new(name)?, ..self.engine.names().clone() };
         Ok(self.with_names(names))
     }
 
@@ -312,14 +319,44 @@ impl PostgresStore {
     /// As for [`table`](Self::table).
     pub fn schema(self, name: &str) -> Result<Self, InvalidTableName> {
         let schema = Some(TableName::new(name)?.into());
-        let names = Names { schema, ..self.names().clone() };
+        let names = Names { schema, ..self.engine.names().clone() };
         Ok(self.with_names(names))
     }
 
     /// The batches of another table are separate.
     fn with_names(self, names: Names) -> Self {
+        let table = Arc::new(Table::new(names, Texts::default()));
         let groups = Arc::new(Groups::new(self.groups.limits()));
-        Self { table: Arc::new(self.table.with_names(names)), groups, ..self }
+        Self { engine: Engine { table, ..self.engine }, groups, ..self }
+    }
+
+    /// Sets whether concurrent claims and completions are executed in [batches](#group-commit); the
+    /// default is `true`.
+    #[must_use]
+    pub fn group_commit(self, enabled: bool) -> Self {
+        let alone = if enabled { ALONE } else { usize::MAX };
+        let limits = self.groups.limits();
+        self.with_limits(GroupCommitLimits { alone, ..limits })
+    }
+
+    /// Sets the largest number of steps in a [batch](#group-commit); the default is 64.
+    #[must_use]
+    pub fn max_batch_steps(self, steps: NonZeroU16) -> Self {
+        let limits = self.groups.limits();
+        self.with_limits(GroupCommitLimits { steps, ..limits })
+    }
+
+    /// Sets about how many bytes a [batch](#group-commit) sends, unless a single step is larger,
+    /// and how many bytes of recordings it returns; the default is 1 MiB. The process and the
+    /// server each have a whole batch in memory.
+    #[must_use]
+    pub fn max_batch_bytes(self, bytes: NonZeroUsize) -> Self {
+        let limits = self.groups.limits();
+        self.with_limits(GroupCommitLimits { bytes, ..limits })
+    }
+
+    pub(crate) fn with_limits(self, limits: GroupCommitLimits) -> Self {
+        Self { groups: Arc::new(Groups::new(limits)), ..self }
     }
 
     /// Sets the number of hash partitions that [`migrate`](Self::migrate) creates for a new table;
@@ -338,7 +375,7 @@ impl PostgresStore {
     /// unsafe, or if a later release has migrated the table to a version that this release cannot
     /// use. Fails with a transient error if the server cannot be reached.
     pub async fn migrate(&self) -> Result<(), StoreError> {
-        Store::migrate(self).await
+        on_io_thread("migrate", migrate::migrate(&self.engine, self.partitions)).await
     }
 
     /// Verifies the server's settings, the version of the schema, the role's privileges, and that
@@ -349,79 +386,70 @@ impl PostgresStore {
     /// Fails with a permanent error whose source names what is missing and how to provide it, or
     /// with a transient error if the server cannot be reached.
     pub async fn check(&self) -> Result<(), StoreError> {
-        Store::check(self).await
+        on_io_thread("check", migrate::check(&self.engine)).await
     }
 }
 
 impl fmt::Debug for PostgresStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Names { schema, table, .. } = self.names();
+        let Names { schema, table, .. } = self.engine.names();
         let mut shown = f.debug_struct("PostgresStore");
         shown
             .field("schema", &schema.as_ref().map(SchemaName::as_str))
             .field("table", &table.as_str());
-        shown.field("mode", &self.pools.server.mode).finish_non_exhaustive()
+        shown.field("mode", &self.engine.pools.server.mode).finish_non_exhaustive()
     }
 }
 
 #[async_trait]
 impl Store for PostgresStore {
     async fn migrate(&self) -> Result<(), StoreError> {
-        let migrated = async {
-            self.apply_migrations().await?;
-            self.verify("migrate").await?;
-            self.verify_table("migrate").await
-        };
-        on_io_thread("migrate", migrated).await
+        self.migrate().await
     }
 
     async fn check(&self) -> Result<(), StoreError> {
-        on_io_thread("check", async {
-            self.verify("check").await?;
-            self.check_version().await?;
-            self.verify_table("check").await
-        })
-        .await
+        self.check().await
     }
 
     async fn claim(&self, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {
-        on_io_thread("claim", self.claim_in_turn(id, claim)).await
+        on_io_thread("claim", claim::claim(&self.engine, &self.groups, id, claim)).await
     }
 
     async fn renew(&self, leases: &[Renewal]) -> Result<Vec<RenewOutcome>, StoreError> {
-        on_io_thread("renew", self.renew_leases(leases)).await
+        on_io_thread("renew", records::renew(&self.engine, leases)).await
     }
 
     async fn note(&self, lease: &Lease, note: &Note) -> Result<Fence, StoreError> {
         let noted = async {
-            let statement = self.statements("note").await?.note(lease, note);
-            self.change("note", statement, Resend::Always).await
+            let statement = self.engine.statements("note").await?.note(lease, note);
+            self.engine.change("note", statement, Resend::Always).await
         };
         on_io_thread("note", noted).await.map(fence)
     }
 
     async fn complete(&self, lease: &Lease, recording: &Bytes) -> Result<Fence, StoreError> {
-        on_io_thread("complete", self.complete_in_turn(lease, recording)).await
+        on_io_thread("complete", claim::complete(&self.engine, &self.groups, lease, recording))
+            .await
     }
 
     async fn release(&self, lease: &Lease) -> Result<Fence, StoreError> {
         let released = async {
-            let statement = self.statements("release").await?.release(lease);
-            self.change("release", statement, Resend::UnlessLost).await
+            let statement = self.engine.statements("release").await?.release(lease);
+            self.engine.change("release", statement, Resend::UnlessLost).await
         };
         on_io_thread("release", released).await.map(fence)
     }
 
     async fn abandon(&self, lease: &Lease, policy: Abandoned) -> Result<Fence, StoreError> {
         let abandoned = async {
-            let statement = self.statements("abandon").await?.abandon(lease, policy);
-            self.change("abandon", statement, Resend::UnlessLost).await
+            let statement = self.engine.statements("abandon").await?.abandon(lease, policy);
+            self.engine.change("abandon", statement, Resend::UnlessLost).await
         };
         on_io_thread("abandon", abandoned).await.map(fence)
     }
 
     async fn look_up(&self, id: &RecordId) -> Result<Option<Snapshot>, StoreError> {
-        on_io_thread("look up", self.look_up_record(id)).await
+        on_io_thread("look up", records::look_up(&self.engine, id)).await
     }
 
     async fn resolve(
@@ -430,12 +458,12 @@ impl Store for PostgresStore {
         seen: &OwnerToken,
         resolution: &Resolution,
     ) -> Result<ResolveOutcome, StoreError> {
-        on_io_thread("resolve", self.resolve_held(&Lease { id: *id, owner: *seen }, resolution))
-            .await
+        let seen = Lease { id: *id, owner: *seen };
+        on_io_thread("resolve", records::resolve(&self.engine, &seen, resolution)).await
     }
 
     async fn purge(&self, limit: u32) -> Result<u64, StoreError> {
-        on_io_thread("purge", self.remove_expired(limit)).await
+        on_io_thread("purge", records::purge(&self.engine, limit)).await
     }
 
     async fn resumable(
@@ -444,10 +472,32 @@ impl Store for PostgresStore {
         after: Option<&RecordId>,
         limit: u32,
     ) -> Result<ResumablePage, StoreError> {
-        on_io_thread("find resumable", self.resumable_page(operation, after, limit)).await
+        let page = records::resumable(&self.engine, operation, after, limit);
+        on_io_thread("find resumable", page).await
     }
 
     fn transactions(&self) -> Option<&dyn Transactions> {
         Some(self)
+    }
+}
+
+#[async_trait]
+impl Transactions for PostgresStore {
+    fn database(&self) -> TypeId {
+        TypeId::of::<Postgres>()
+    }
+
+    async fn begin(&self) -> Result<Box<dyn Transaction>, StoreError> {
+        Ok(Box::new(on_io_thread("begin", transaction::begin(&self.engine)).await?))
+    }
+
+    async fn claim(
+        &self,
+        id: &RecordId,
+        claim: &Claim,
+        wait: Duration,
+    ) -> Result<TransactionClaim, StoreError> {
+        let claimed = transaction::claim(&self.engine, id, claim, wait.min(MAX_WAIT));
+        on_io_thread("claim", claimed).await
     }
 }

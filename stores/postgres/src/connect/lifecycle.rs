@@ -15,12 +15,14 @@ use sqlx::{
 use sqlx_core::transaction::TransactionManager;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::connect::open_transaction::execute_verified;
 use crate::{
+    connect::open_transaction::execute_verified,
     error::{NoResponse, PgErrorKind, error_kind, is_reply},
-    server::health::{MAX_WAIT, ServerHealth},
-    server::io_thread::spawn,
-    server::timeouts::RESPONSE_TIMEOUT,
+    server::{
+        health::{MAX_WAIT, ServerHealth},
+        io_thread::spawn,
+        timeouts::{CLIENT_CHECK_INTERVAL, RESPONSE_TIMEOUT, STATEMENT_GRACE},
+    },
 };
 use idempotent_sql::{ConnectionLifecycle, PooledConnection};
 
@@ -28,11 +30,6 @@ type Manager = <Postgres as sqlx::Database>::TransactionManager;
 
 /// How long the server may take to respond to a ping.
 const PING_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long a handler's statement may continue after the handler was dropped.
-pub(crate) const STATEMENT_GRACE: Duration = Duration::from_secs(1);
-/// How often the server checks whether the client of a running statement is still connected
-/// (Postgres 14 and later).
-pub(crate) const CLIENT_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The lifecycle of a store's connections.
 pub(crate) struct PgLifecycle {

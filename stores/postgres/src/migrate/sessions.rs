@@ -5,9 +5,7 @@ use std::fmt;
 
 use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 
-use crate::{
-    error::NAME, server::timeouts::RESPONSE_TIMEOUT, store::PostgresStore, transaction::CLEAN,
-};
+use crate::{engine::Engine, error::NAME, server::timeouts::RESPONSE_TIMEOUT, transaction::CLEAN};
 use idempotent_core::StoreError;
 use idempotent_sql::ConnectionPool;
 
@@ -36,65 +34,63 @@ struct Session {
     id: Option<i64>,
 }
 
-impl PostgresStore {
-    /// Refuses connections of one kind that would meet another table than those of another kind, or
-    /// meet it as another role.
-    pub(crate) async fn verify_sessions(&self, operation: &'static str) -> Result<(), StoreError> {
-        let names = &self.statements(operation).await?.names;
-        let text = names.fill(SESSION);
-        let mut first: Option<(&'static str, Session)> = None;
-        for (kind, connections) in self.pools.kinds() {
-            let found = match self.session(connections, &text).await {
-                Ok(found) => found,
-                // Steps or handlers use all of them, and the next check may find one.
-                Err(sqlx::Error::PoolTimedOut) => continue,
-                Err(error) => return Err(self.store_error(operation, error)),
-            };
-            let used = names.schema.as_ref().map_or("", |schema| schema.as_str());
-            let difference = match &first {
-                Some((_, other)) if other.role != found.role => {
-                    Some(Difference::Role(other.role.clone(), found.role.clone()))
-                }
-                _ if self.names().schema.is_none() && found.schema.as_deref() != Some(used) => {
-                    let schema = found.schema.clone().unwrap_or_else(|| "none".into());
-                    Some(Difference::Schema(used.to_owned(), schema))
-                }
-                Some((_, other)) if other.id != found.id => Some(Difference::Table),
-                _ => None,
-            };
-            let other = first.as_ref().map_or(kind, |(kind, _)| *kind);
-            if let Some(difference) = difference {
-                let differing = DifferingSessions { kinds: [other, kind], difference };
-                return Err(StoreError::permanent(NAME, operation, differing));
-            }
-            first.get_or_insert((kind, found));
-        }
-        Ok(())
-    }
-
-    async fn session(
-        &self,
-        connections: &ConnectionPool<PgConnection>,
-        text: &str,
-    ) -> Result<Session, sqlx::Error> {
-        let mut connection = connections.get_verified().await?;
-        // A transaction of a handler begins like this too.
-        let is_handlers = std::ptr::eq(connections, &self.pools.transactions);
-        let clean = if is_handlers && connection.is_own() && self.pools.server.own_sessions {
-            CLEAN
-        } else {
-            ""
+/// Refuses connections of one kind that would meet another table than those of another kind, or
+/// meet it as another role.
+pub(crate) async fn verify(engine: &Engine, operation: &'static str) -> Result<(), StoreError> {
+    let names = &engine.statements(operation).await?.names;
+    let text = names.fill(SESSION);
+    let mut first: Option<(&'static str, Session)> = None;
+    for (kind, connections) in engine.pools.kinds() {
+        let found = match session(engine, connections, &text).await {
+            Ok(found) => found,
+            // Steps or handlers use all of them, and the next check may find one.
+            Err(sqlx::Error::PoolTimedOut) => continue,
+            Err(error) => return Err(engine.store_error(operation, error)),
         };
-        let text = AssertSqlSafe(format!("{clean}{text}"));
-        let found = sqlx::raw_sql(text).fetch_one(&mut *connection);
-        let row = self.pools.health.exchange(RESPONSE_TIMEOUT, found).await?;
-        connection.give_back();
-        Ok(Session {
-            role: row.try_get("role")?,
-            schema: row.try_get("schema")?,
-            id: row.try_get("id")?,
-        })
+        let used = names.schema.as_ref().map_or("", |schema| schema.as_str());
+        let difference = match &first {
+            Some((_, other)) if other.role != found.role => {
+                Some(Difference::Role(other.role.clone(), found.role.clone()))
+            }
+            _ if engine.names().schema.is_none() && found.schema.as_deref() != Some(used) => {
+                let schema = found.schema.clone().unwrap_or_else(|| "none".into());
+                Some(Difference::Schema(used.to_owned(), schema))
+            }
+            Some((_, other)) if other.id != found.id => Some(Difference::Table),
+            _ => None,
+        };
+        let other = first.as_ref().map_or(kind, |(kind, _)| *kind);
+        if let Some(difference) = difference {
+            let differing = DifferingSessions { kinds: [other, kind], difference };
+            return Err(StoreError::permanent(NAME, operation, differing));
+        }
+        first.get_or_insert((kind, found));
     }
+    Ok(())
+}
+
+async fn session(
+    engine: &Engine,
+    connections: &ConnectionPool<PgConnection>,
+    text: &str,
+) -> Result<Session, sqlx::Error> {
+    let mut connection = connections.get_verified().await?;
+    // A transaction of a handler begins like this too.
+    let is_handlers = std::ptr::eq(connections, &engine.pools.transactions);
+    let clean = if is_handlers && connection.is_own() && engine.pools.server.own_sessions {
+        CLEAN
+    } else {
+        ""
+    };
+    let text = AssertSqlSafe(format!("{clean}{text}"));
+    let found = sqlx::raw_sql(text).fetch_one(&mut *connection);
+    let row = engine.pools.health.exchange(RESPONSE_TIMEOUT, found).await?;
+    connection.give_back();
+    Ok(Session {
+        role: row.try_get("role")?,
+        schema: row.try_get("schema")?,
+        id: row.try_get("id")?,
+    })
 }
 
 /// Connections of two kinds differ in their sessions.

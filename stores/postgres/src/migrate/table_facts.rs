@@ -2,27 +2,25 @@
 
 use sqlx::{AssertSqlSafe, Row as _, postgres::PgRow};
 
-use crate::{error::NAME, store::PostgresStore};
+use crate::{engine::Engine, error::NAME};
 use idempotent_core::StoreError;
 use idempotent_sql::{TableFacts, columns};
 
 const TABLE: &str = include_str!("../sql/table.sql");
 
-impl PostgresStore {
-    /// Refuses a table without the constraint on which claims depend, or with columns that the
-    /// statements lack or leave empty.
-    pub(crate) async fn verify_table(&self, operation: &'static str) -> Result<(), StoreError> {
-        let to_store_error = |error| self.store_error(operation, error);
-        let text = TABLE.replace("{columns}", &format!("ARRAY[{}]", columns()));
-        let names = &self.statements(operation).await?.names;
-        let text = AssertSqlSafe(names.fill(&text));
-        let mut connection = self.pools.steps.get_verified().await.map_err(to_store_error)?;
-        let row = sqlx::raw_sql(text).fetch_one(&mut *connection).await;
-        self.put_back(connection, row.as_ref());
-        let facts = row.and_then(|row| facts(&row)).map_err(to_store_error)?;
-        let verified = facts.verify(&names.table);
-        verified.map_err(|unsuitable| StoreError::permanent(NAME, operation, unsuitable))
-    }
+/// Refuses a table without the constraint on which claims depend, or with columns that the
+/// statements lack or leave empty.
+pub(crate) async fn verify(engine: &Engine, operation: &'static str) -> Result<(), StoreError> {
+    let to_store_error = |error| engine.store_error(operation, error);
+    let text = TABLE.replace("{columns}", &format!("ARRAY[{}]", columns()));
+    let names = &engine.statements(operation).await?.names;
+    let text = AssertSqlSafe(names.fill(&text));
+    let mut connection = engine.pools.steps.get_verified().await.map_err(to_store_error)?;
+    let row = sqlx::raw_sql(text).fetch_one(&mut *connection).await;
+    engine.put_back(connection, row.as_ref());
+    let facts = row.and_then(|row| facts(&row)).map_err(to_store_error)?;
+    let verified = facts.verify(&names.table);
+    verified.map_err(|unsuitable| StoreError::permanent(NAME, operation, unsuitable))
 }
 
 fn facts(row: &PgRow) -> Result<TableFacts, sqlx::Error> {

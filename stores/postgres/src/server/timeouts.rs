@@ -7,6 +7,11 @@ pub(crate) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The same for a batch: its steps are then executed alone, and have most of their callers' time
 /// left.
 pub(crate) const BATCH_RESPONSE_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long a handler's statement may continue after the handler was dropped.
+pub(crate) const STATEMENT_GRACE: Duration = Duration::from_secs(1);
+/// How often the server checks whether the client of a running statement is still connected
+/// (Postgres 14 and later).
+pub(crate) const CLIENT_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a statement of the store waits for another transaction, in the form in which the server
 /// reports it. A call that needs longer repeats the statement or returns that the key is in flight,
 /// and its connection is free for others meanwhile.

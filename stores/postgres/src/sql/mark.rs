@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use crate::{connect::lifecycle::CLIENT_CHECK_INTERVAL, server::Server};
+use crate::server::{Server, timeouts::CLIENT_CHECK_INTERVAL};
 
 /// The value of a setting that is local to a transaction, and marks it as one that the store has
 /// begun; also part of the name of its savepoint. It is random, so that no handler uses the same

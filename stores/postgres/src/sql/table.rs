@@ -1,18 +1,14 @@
-//! Finds the table of the records, once.
+//! The table of the records, which is found once.
 
 use std::sync::Arc;
 
-use sqlx::{AssertSqlSafe, Row as _, SqlSafeStr as _};
+use sqlx::{AssertSqlSafe, Row as _, SqlSafeStr as _, SqlStr, postgres::PgRow};
 use tokio::sync::OnceCell;
 
-use crate::{
-    engine::Resend,
-    sql::names::{Names, SchemaName},
-    sql::statement::Statement,
-    sql::statements::{Statements, Texts},
-    store::PostgresStore,
+use crate::sql::{
+    names::{Names, SchemaName},
+    statements::{Statements, Texts},
 };
-use idempotent_core::StoreError;
 
 /// Finds the schema of the table by the `search_path`. Temporary tables, which a session would find
 /// first, are not in the schemas of the path.
@@ -28,66 +24,33 @@ const SCHEMA: &str = r#"
 /// If the application has not set a schema, the first call looks the table up by the `search_path`.
 /// From then on every statement names the schema, so that neither a handler that sets `search_path`
 /// nor a temporary table directs a statement to another table.
-#[derive(Default)]
 pub(crate) struct Table {
     /// The names that the application has set.
     pub(crate) names: Names,
-    texts: Arc<Texts>,
-    statements: OnceCell<Arc<Statements>>,
+    texts: Texts,
+    /// The statements for the table, once its schema is known.
+    pub(crate) statements: OnceCell<Arc<Statements>>,
 }
 
 impl Table {
-    pub(crate) fn new(names: Names, texts: Arc<Texts>) -> Self {
+    pub(crate) fn new(names: Names, texts: Texts) -> Self {
         let found =
             names.schema.is_some().then(|| Arc::new(Statements::new(names.clone(), &texts)));
         Self { names, texts, statements: OnceCell::new_with(found) }
     }
 
-    /// The same table under other names.
-    pub(crate) fn with_names(&self, names: Names) -> Self {
-        Self::new(names, self.texts.clone())
+    /// The statement that looks the table up.
+    pub(crate) fn look_up(&self) -> SqlStr {
+        AssertSqlSafe(self.names.fill(SCHEMA)).into_sql_str()
     }
 
-    fn statements_in(&self, schema: SchemaName) -> Statements {
-        Statements::new(Names { schema: Some(schema), ..self.names.clone() }, &self.texts)
-    }
-}
-
-impl PostgresStore {
-    /// The names that the application has set.
-    pub(crate) fn names(&self) -> &Names {
-        &self.table.names
-    }
-
-    /// The statements for the table, which the first call looks up.
-    pub(crate) async fn try_statements(&self) -> Result<&Arc<Statements>, sqlx::Error> {
-        match self.table.statements.get() {
-            Some(statements) => Ok(statements),
-            // Boxed: keeps the futures of all other calls small.
-            None => Box::pin(self.look_up_table()).await,
-        }
-    }
-
-    /// The same, with the error of an operation.
-    pub(crate) async fn statements(
-        &self,
-        operation: &'static str,
-    ) -> Result<&Arc<Statements>, StoreError> {
-        self.try_statements().await.map_err(|error| self.store_error(operation, error))
-    }
-
-    async fn look_up_table(&self) -> Result<&Arc<Statements>, sqlx::Error> {
-        let found = async {
-            let text = AssertSqlSafe(self.names().fill(SCHEMA)).into_sql_str();
-            // The session of these connections is never used by a handler.
-            let look_up = Statement::new(&text, Vec::new());
-            let rows = self.try_execute_on(&self.pools.renewals, &look_up, Resend::Always).await?;
-            let name = rows.first().map(|row| row.try_get("schema")).transpose()?;
-            let schema = name.and_then(SchemaName::found);
-            let schema = schema.ok_or_else(|| sqlx::Error::Configuration(UnusableSchema.into()))?;
-            Ok(Arc::new(self.table.statements_in(schema)))
-        };
-        self.table.statements.get_or_try_init(|| found).await
+    /// The statements for the table that [`look_up`](Self::look_up) has found.
+    pub(crate) fn statements_for(&self, found: &[PgRow]) -> Result<Arc<Statements>, sqlx::Error> {
+        let name = found.first().map(|row| row.try_get("schema")).transpose()?;
+        let schema = name.and_then(SchemaName::found);
+        let schema = schema.ok_or_else(|| sqlx::Error::Configuration(UnusableSchema.into()))?;
+        let names = Names { schema: Some(schema), ..self.names.clone() };
+        Ok(Arc::new(Statements::new(names, &self.texts)))
     }
 }
 
