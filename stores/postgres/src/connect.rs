@@ -35,8 +35,6 @@ const BATCH_CONNECTIONS: usize = 2;
 const SPARE_CONNECTIONS: usize = 2;
 /// The connections for renewals: one, and more while a renewal is late.
 const RENEWAL_CONNECTIONS: usize = 3;
-/// How many handlers can have a transaction at the same time by default.
-pub(crate) const MAX_TRANSACTIONS: NonZeroU16 = NonZeroU16::MIN.saturating_add(9);
 const LIFETIME: Lifetime =
     Lifetime { idle: Duration::from_secs(10 * 60), all: Duration::from_secs(30 * 60) };
 /// A setting for the sessions of [`Pools::transactions`]. The store begins each transaction of a

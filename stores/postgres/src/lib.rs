@@ -1,7 +1,6 @@
 //! The store in a Postgres database.
 
-pub use self::store::PostgresStore;
-pub use idempotent_sql::InvalidTableName;
+pub use self::{options::PostgresOptions, store::PostgresStore};
 
 mod claim;
 mod connect;
@@ -11,6 +10,7 @@ mod error;
 #[doc(hidden)]
 pub mod internals;
 mod migrate;
+mod options;
 mod server;
 mod sql;
 mod store;

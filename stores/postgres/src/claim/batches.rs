@@ -29,6 +29,9 @@ pub(crate) const ALONE: usize = 8;
 /// How many batches of claims, and how many of completions, run at the same time at most: one, and
 /// those that are late.
 const BATCHES: usize = 3;
+/// When steps are executed in batches by default, and how many.
+pub(crate) const LIMITS: GroupCommitLimits =
+    GroupCommitLimits { batches: BATCHES, ..GroupCommitLimits::new(ALONE) };
 /// A recording of at least this many bytes is always written and read by a step alone: in a batch,
 /// it takes more of the server's time, and the other steps wait for it.
 pub(crate) const LARGE_RECORDING: usize = 64 << 10;
@@ -60,12 +63,6 @@ impl GroupedStep for ClaimStep {
 impl GroupedStep for CompletionStep {
     fn bytes(&self) -> usize {
         STEP_BYTES + self.recording.len()
-    }
-}
-
-impl Default for Groups {
-    fn default() -> Self {
-        Self::new(GroupCommitLimits { batches: BATCHES, ..GroupCommitLimits::new(ALONE) })
     }
 }
 

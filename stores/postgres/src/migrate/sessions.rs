@@ -121,7 +121,7 @@ impl fmt::Display for DifferingSessions {
                 f,
                 "the store uses the table in the schema `{used}`, but the `search_path` of its \
                  connections for {other} finds it in the schema `{found}`; name the schema with \
-                 `PostgresStore::schema`"
+                 `PostgresOptions::schema`"
             ),
             Difference::Table => write!(
                 f,

@@ -58,6 +58,6 @@ impl Table {
 #[derive(Debug, thiserror::Error)]
 #[error(
     "the `search_path` finds the table in a temporary schema, or in one whose name contains a \
-     brace, or `$` before a digit; set another one with `PostgresStore::schema`"
+     brace, or `$` before a digit; set another one with `PostgresOptions::schema`"
 )]
 struct UnusableSchema;
