@@ -149,9 +149,10 @@ impl Environment {
             let url = server.url("postgres");
             let pool = self.wait(async {
                 let pool = PgPoolOptions::new().max_connections(1).connect(&url).await.unwrap();
-                let store = PostgresStore::connect(&url).await.unwrap();
-                store.migrate().await.unwrap();
-                store.table("floor").unwrap().migrate().await.unwrap();
+                for table in ["idempotency_records", "floor"] {
+                    let store = PostgresStore::options().table(table).connect(&url).await.unwrap();
+                    store.migrate().await.unwrap();
+                }
                 let effects = EFFECTS.replace("{bytes}", "bytea");
                 let prepare = format!("CREATE EXTENSION pg_stat_statements; {effects}");
                 sqlx::raw_sql(AssertSqlSafe(prepare)).execute(&pool).await.unwrap();

@@ -105,8 +105,8 @@ impl Table {
         postgres.execute(&environment, "CREATE DATABASE records");
         let url = postgres.server.url("records");
         let pool = environment.wait(async {
-            let store = PostgresStore::connect(&url).await.unwrap();
-            store.partitions(options.partitions).migrate().await.unwrap();
+            let options = PostgresStore::options().partitions(options.partitions);
+            options.connect(&url).await.unwrap().migrate().await.unwrap();
             PgPoolOptions::new().max_connections(1).connect(&url).await.unwrap()
         });
         let quick = options.quick;

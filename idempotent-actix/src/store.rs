@@ -37,12 +37,10 @@ pub use idempotent_core::{
     transition,
 };
 #[cfg(feature = "postgres")]
-pub use idempotent_postgres::InvalidTableName;
-#[cfg(feature = "postgres")]
-pub use idempotent_postgres::PostgresStore;
+pub use idempotent_postgres::{PostgresOptions, PostgresStore};
 #[cfg(feature = "redis")]
 pub use idempotent_redis::RedisStore;
-#[cfg(all(feature = "sqlite", not(feature = "postgres")))]
+#[cfg(feature = "sqlite")]
 pub use idempotent_sqlite::InvalidTableName;
 #[cfg(feature = "sqlite")]
 pub use idempotent_sqlite::SqliteStore;

@@ -35,6 +35,21 @@ const STORES: &[&str] = &["sql", "sqlite", "postgres", "redis"];
 const HTTP: &[&str] =
     &["specification", "problem", "recording", "digest", "not_run", "key", "header_names"];
 
+/// The modules at the root of `idempotent-postgres`. Each may use those that are listed below it.
+const POSTGRES: &[&str] = &[
+    "internals",
+    "store",
+    "options",
+    "migrate",
+    "transaction",
+    "claim",
+    "engine",
+    "connect",
+    "sql",
+    "server",
+    "error",
+];
+
 /// The modules at the root of `idempotent-client`. Each may use those that are listed below it.
 const CLIENT: &[&str] = &[
     "guide",
@@ -146,6 +161,18 @@ fn assert_layered(name: &str, layers: &[&str], at_least: usize) {
     assert!(up.is_empty(), "{name}: these modules use modules above them: {up:?}");
 }
 
+/// Asserts that no module uses one that contains it, except for these.
+fn assert_none_uses_its_parent(name: &str, except: &[String]) {
+    let uses = Sources::of(name).uses().into_iter();
+    let mut up: BTreeSet<_> = uses
+        .filter(|(user, used)| user != used && user.starts_with(used))
+        .map(|(user, _)| user.join("::"))
+        .collect();
+    let gone: Vec<_> = except.iter().filter(|module| !up.remove(*module)).collect();
+    assert!(gone.is_empty(), "{name}: these modules do not use their parents: {gone:?}");
+    assert!(up.is_empty(), "{name}: these modules use those that contain them: {up:?}");
+}
+
 fn assert_no_cycles(name: &str) {
     let sources = Sources::of(name);
     let mut cycles = BTreeSet::new();
@@ -183,6 +210,14 @@ fn modules_of_the_actix_crate_use_only_those_below() {
 #[test]
 fn modules_of_http_use_only_those_below() {
     assert_layered("idempotent-http", HTTP, 1);
+}
+
+#[test]
+fn modules_of_the_postgres_store_use_only_those_below() {
+    assert_layered("stores/postgres", POSTGRES, 25);
+    // Parts of the list of statements.
+    let except = ["batches", "insert", "session"].map(|part| format!("sql::statements::{part}"));
+    assert_none_uses_its_parent("stores/postgres", &except);
 }
 
 #[test]

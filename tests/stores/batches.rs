@@ -10,7 +10,7 @@ use idempotent_core::{
 };
 use idempotent_postgres::{
     PostgresStore,
-    internals::{batched_postgres, postgres_batches},
+    internals::{batched_postgres, postgres_batches, postgres_with_table},
 };
 use idempotent_sql::group_commit::BatchCounts;
 use idempotent_sqlite::{
@@ -369,7 +369,8 @@ async fn without_group_commit_there_are_no_batches() {
     sqlite.migrate().await.unwrap();
     claim_and_complete(&sqlite, 1..=MANY).await;
     assert_eq!(sqlite.counts().batches, 0);
-    let postgres = PostgresStore::connect(&database().await).await.unwrap().group_commit(false);
+    let postgres = PostgresStore::options().group_commit(false);
+    let postgres = postgres.connect(&database().await).await.unwrap();
     postgres.migrate().await.unwrap();
     claim_and_complete(&postgres, 1..=MANY).await;
     assert_eq!(postgres.counts().batches, 0);

@@ -15,7 +15,7 @@ use idempotent_core::{
     conformance::{self, TestedStore},
     protocol::Claim,
 };
-use idempotent_postgres::PostgresStore;
+use idempotent_postgres::{PostgresOptions, PostgresStore, internals::postgres_with_table};
 use sqlx::{AssertSqlSafe, Connection, PgConnection, PgPool, postgres::PgPoolOptions};
 use test_support::servers::{
     pgbouncer,
@@ -83,8 +83,13 @@ fn with(url: &str, parameter: &str) -> String {
 
 /// A migrated store in a new database.
 pub(crate) async fn store() -> (PostgresStore, String) {
+    store_with(PostgresStore::options()).await
+}
+
+/// The same with these options.
+async fn store_with(options: PostgresOptions) -> (PostgresStore, String) {
     let url = database().await;
-    let store = PostgresStore::connect(&url).await.unwrap();
+    let store = options.connect(&url).await.unwrap();
     store.migrate().await.unwrap();
     (store, url)
 }
@@ -155,7 +160,7 @@ async fn check(store: PostgresStore, url: &str) {
     let pool = PgPool::connect(url).await.unwrap();
     let subject = || async {
         let table = format!("t{}", unique());
-        let store = store.clone().table(&table).unwrap();
+        let store = postgres_with_table(&store, &table).unwrap();
         ShiftedStore { store, pool: pool.clone(), table }
     };
     conformance::check(subject).await;
@@ -185,12 +190,12 @@ async fn the_store_conforms_on_connections_of_the_application() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_store_conforms_in_partitions_of_another_schema() {
     let url = database().await;
-    let store =
-        PostgresStore::connect(&url).await.unwrap().schema("else_where").unwrap().partitions(4);
+    let options = PostgresStore::options().schema("else_where").partitions(4);
+    let store = options.connect(&url).await.unwrap();
     let pool = PgPool::connect(&url).await.unwrap();
     let subject = || async {
         let name = format!("t{}", unique());
-        let store = store.clone().table(&name).unwrap();
+        let store = postgres_with_table(&store, &name).unwrap();
         ShiftedStore { store, pool: pool.clone(), table: format!("else_where.{name}") }
     };
     conformance::check(subject).await;

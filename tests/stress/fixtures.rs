@@ -73,7 +73,7 @@ impl Fixture {
     pub(super) async fn postgres() -> Self {
         let url = database().await;
         let stores = [
-            PostgresStore::connect(&url).await.unwrap().group_commit(false),
+            PostgresStore::options().group_commit(false).connect(&url).await.unwrap(),
             batched_postgres(PostgresStore::connect(&url).await.unwrap()),
         ];
         Store::migrate(&stores[0]).await.unwrap();

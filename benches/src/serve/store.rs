@@ -40,12 +40,13 @@ async fn connect(options: &Options) -> Arc<dyn Store> {
     let grouped = options.kind != "layer-alone";
     if let Some(connections) = options.pool {
         let pool = PgPoolOptions::new().max_connections(connections).connect(url).await.unwrap();
-        return Arc::new(PostgresStore::from_pool(pool).await.unwrap().group_commit(grouped));
+        let options = PostgresStore::options().group_commit(grouped);
+        return Arc::new(options.from_pool(pool).await.unwrap());
     }
     if grouped {
         store::connect(url).await.unwrap()
     } else if url.starts_with("postgres") {
-        Arc::new(PostgresStore::connect(url).await.unwrap().group_commit(false))
+        Arc::new(PostgresStore::options().group_commit(false).connect(url).await.unwrap())
     } else {
         Arc::new(SqliteStore::connect(url).await.unwrap().group_commit(false))
     }

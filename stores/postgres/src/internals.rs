@@ -4,21 +4,43 @@
 use std::sync::Arc;
 
 use idempotent_core::StoreError;
-use idempotent_sql::group_commit::BatchCounts;
+use idempotent_sql::{InvalidTableName, TableName, group_commit::BatchCounts};
 
-use crate::{PostgresStore, connect, statements::Texts, table::Table};
+use crate::{
+    claim::batches::Groups,
+    connect,
+    engine::Engine,
+    sql::{names::Names, statements::Texts, table::Table},
+    store::PostgresStore,
+};
 
 /// The store with other statements; `alter` gets the name of each statement and its text.
 pub fn alter_postgres(store: PostgresStore, alter: impl Fn(&str, &str) -> String) -> PostgresStore {
     let texts = Texts::new(|name, text| alter(name, text).into());
-    let table = Table::new(store.names().clone(), Arc::new(texts));
-    PostgresStore { table: Arc::new(table), ..store }
+    let table = Table::new(store.engine.names().clone(), texts);
+    let engine = Engine { table: Arc::new(table), ..store.engine };
+    PostgresStore { engine, ..store }
+}
+
+/// The store with another table on the same connections.
+///
+/// # Errors
+/// As for [`TableName::new`].
+pub fn postgres_with_table(
+    store: &PostgresStore,
+    name: &str,
+) -> Result<PostgresStore, InvalidTableName> {
+    let names = Names { table: TableName::new(name)?, ..store.engine.names().clone() };
+    let table = Arc::new(Table::new(names, Texts::default()));
+    let engine = Engine { table, ..store.engine.clone() };
+    let groups = Arc::new(Groups::new(store.groups.limits()));
+    Ok(PostgresStore { engine, groups, ..store.clone() })
 }
 
 /// The store with all claims and completions in batches, even a single one.
 pub fn batched_postgres(store: PostgresStore) -> PostgresStore {
     let limits = store.groups.limits().forced();
-    store.with_limits(limits)
+    PostgresStore { groups: Arc::new(Groups::new(limits)), ..store }
 }
 
 /// What the batches of claims, and those of completions, have done so far.
@@ -31,5 +53,5 @@ pub fn postgres_batches(store: &PostgresStore) -> [BatchCounts; 2] {
 /// # Errors
 /// As for [`PostgresStore::connect`].
 pub fn verify_postgres_url(url: &str) -> Result<(), StoreError> {
-    connect::parse(url).map(drop)
+    connect::url::parse(url).map(drop)
 }

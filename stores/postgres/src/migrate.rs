@@ -5,12 +5,17 @@ use sqlx::{
     AssertSqlSafe, Connection as _, PgConnection, Postgres, Row, Transaction, postgres::PgRow,
 };
 
-use super::{
-    NAME, PostgresStore,
-    error::{PgErrorKind, error_kind, is_unusable},
+use crate::{
+    engine::Engine,
+    error::{NAME, PgErrorKind, error_kind, is_unusable},
+    sql::names::Names,
 };
 use idempotent_core::StoreError;
 use idempotent_sql::{AppliedVersion, Migration};
+
+mod privileges;
+mod sessions;
+mod table_facts;
 
 const LIST: &str = include_str!("sql/migrations.sql");
 const APPLIED: &str = r#"
@@ -39,137 +44,151 @@ const SCHEMA: &str = "SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = '{
 const STORAGE: &str =
     "WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = false)";
 
-impl PostgresStore {
-    /// Applies the pending migrations. An up-to-date database is only read, so that a start needs
-    /// no privilege to create tables.
-    pub(super) async fn apply_migrations(&self) -> Result<(), StoreError> {
-        let to_store_error = |error| self.store_error("migrate", error);
-        if self.pending("migrate", self.applied_version("migrate").await?)?.next().is_none() {
-            return Ok(());
-        }
-        // Between the first check and the lock another process may migrate; reading the list again
-        // under the lock, with statements that see what was committed meanwhile, prevents a second
-        // application (case `migrations_side_by_side_all_pass`).
-        let mut connection = self.pools.steps.get().await.map_err(to_store_error)?;
-        let migrated = self.apply_under_lock(&mut connection).await;
-        match &migrated {
-            Ok(Ok(())) => connection.give_back(),
-            Err(error) if is_unusable(error) => connection.close(),
-            // Dropped, so that the transaction is rolled back first.
-            Ok(Err(_)) | Err(_) => drop(connection),
-        }
-        migrated.map_err(to_store_error)?
-    }
+/// Creates or upgrades the table, and verifies what the store needs. A new table has this number of
+/// partitions.
+pub(crate) async fn migrate(engine: &Engine, partitions: u16) -> Result<(), StoreError> {
+    apply_migrations(engine, partitions).await?;
+    privileges::verify(engine, "migrate").await?;
+    table_facts::verify(engine, "migrate").await
+}
 
-    async fn apply_under_lock(
-        &self,
-        connection: &mut PgConnection,
-    ) -> Result<Result<(), StoreError>, sqlx::Error> {
-        let mut transaction = connection.begin_with(BEGIN).await?;
-        let applied = self.list(&mut transaction).await?;
-        match self.pending("migrate", applied) {
-            Ok(pending) => {
-                for (version, migration) in pending {
-                    self.apply(&mut transaction, version, migration).await?;
-                }
-            }
-            Err(later) => return Ok(Err(later)),
-        }
-        transaction.commit().await.map(Ok)
-    }
+/// Verifies what the store needs.
+pub(crate) async fn check(engine: &Engine) -> Result<(), StoreError> {
+    privileges::verify(engine, "check").await?;
+    check_version(engine).await?;
+    table_facts::verify(engine, "check").await
+}
 
-    /// Refuses a table that is older than this release needs, or newer than it can use.
-    pub(super) async fn check_version(&self) -> Result<(), StoreError> {
-        let applied = self.applied_version("check").await?;
-        if self.pending("check", applied)?.next().is_some() {
-            return Err(StoreError::permanent(
-                NAME,
-                "check",
-                idempotent_sql::SchemaTooOld::new(&MIGRATIONS, applied),
-            ));
-        }
-        Ok(())
+/// Applies the pending migrations. An up-to-date database is only read, so that a start needs no
+/// privilege to create tables.
+async fn apply_migrations(engine: &Engine, partitions: u16) -> Result<(), StoreError> {
+    let to_store_error = |error| engine.store_error("migrate", error);
+    if pending("migrate", applied_version(engine, "migrate").await?)?.next().is_none() {
+        return Ok(());
     }
-
-    async fn applied_version(&self, operation: &'static str) -> Result<AppliedVersion, StoreError> {
-        let mut connection = self
-            .pools
-            .steps
-            .get_verified()
-            .await
-            .map_err(|error| self.store_error(operation, error))?;
-        let rows =
-            sqlx::raw_sql(AssertSqlSafe(self.fill(APPLIED))).fetch_all(&mut *connection).await;
-        self.put_back(connection, rows.as_ref());
-        match rows.and_then(|rows| last(&rows)) {
-            Err(error) if error_kind(&error) == PgErrorKind::MissingTable => {
-                Ok(AppliedVersion::NOTHING)
-            }
-            applied => applied.map_err(|error| self.store_error(operation, error)),
-        }
+    // Between the first check and the lock another process may migrate; reading the list again
+    // under the lock, with statements that see what was committed meanwhile, prevents a second
+    // application (case `migrations_side_by_side_all_pass`).
+    let mut connection = engine.pools.steps.get().await.map_err(to_store_error)?;
+    let migrated = apply_under_lock(engine.names(), &mut connection, partitions).await;
+    match &migrated {
+        Ok(Ok(())) => connection.give_back(),
+        Err(error) if is_unusable(error) => connection.close(),
+        // Dropped, so that the transaction is rolled back first.
+        Ok(Err(_)) | Err(_) => drop(connection),
     }
+    migrated.map_err(to_store_error)?
+}
 
-    async fn list(
-        &self,
-        transaction: &mut Transaction<'_, Postgres>,
-    ) -> Result<AppliedVersion, sqlx::Error> {
-        self.text(transaction, &self.fill(LOCK).replace('"', "")).await?;
-        if let Some(schema) = &self.names().schema {
-            let there = self.text(transaction, &SCHEMA.replace("{name}", schema.as_str())).await?;
-            if !there.first().map_or(Ok(false), |row| row.try_get(0))? {
-                self.text(transaction, &format!("CREATE SCHEMA \"{}\"", schema.as_str())).await?;
+async fn apply_under_lock(
+    names: &Names,
+    connection: &mut PgConnection,
+    partitions: u16,
+) -> Result<Result<(), StoreError>, sqlx::Error> {
+    let mut transaction = connection.begin_with(BEGIN).await?;
+    let applied = list(names, &mut transaction).await?;
+    match pending("migrate", applied) {
+        Ok(pending) => {
+            for (version, migration) in pending {
+                apply(names, &mut transaction, (version, migration), partitions).await?;
             }
         }
-        self.text(transaction, LIST).await?;
-        last(&self.text(transaction, APPLIED).await?)
+        Err(later) => return Ok(Err(later)),
     }
+    transaction.commit().await.map(Ok)
+}
 
-    async fn apply(
-        &self,
-        transaction: &mut Transaction<'_, Postgres>,
-        version: i64,
-        migration: &Migration,
-    ) -> Result<(), sqlx::Error> {
-        let parts = if version == 1 { self.partitions } else { 0 };
-        let storage = if parts > 1 { "PARTITION BY HASH (id)" } else { STORAGE };
-        self.text(transaction, &migration.text.replace("{storage}", storage)).await?;
-        for part in 0..if parts > 1 { parts } else { 0 } {
-            let text = PARTITION
-                .replace("{parts}", &parts.to_string())
-                .replace("{part}", &part.to_string());
-            self.text(transaction, &text.replace("{storage}", STORAGE)).await?;
+/// Refuses a table that is older than this release needs, or newer than it can use.
+async fn check_version(engine: &Engine) -> Result<(), StoreError> {
+    let applied = applied_version(engine, "check").await?;
+    if pending("check", applied)?.next().is_some() {
+        return Err(StoreError::permanent(
+            NAME,
+            "check",
+            idempotent_sql::SchemaTooOld::new(&MIGRATIONS, applied),
+        ));
+    }
+    Ok(())
+}
+
+async fn applied_version(
+    engine: &Engine,
+    operation: &'static str,
+) -> Result<AppliedVersion, StoreError> {
+    let mut connection = engine
+        .pools
+        .steps
+        .get_verified()
+        .await
+        .map_err(|error| engine.store_error(operation, error))?;
+    let rows = sqlx::raw_sql(AssertSqlSafe(engine.names().fill(APPLIED)))
+        .fetch_all(&mut *connection)
+        .await;
+    engine.put_back(connection, rows.as_ref());
+    match rows.and_then(|rows| last(&rows)) {
+        Err(error) if error_kind(&error) == PgErrorKind::MissingTable => {
+            Ok(AppliedVersion::NOTHING)
         }
-        if version == 1 {
-            self.text(transaction, &ROOM.replace("{parts}", &parts.max(1).to_string())).await?;
+        applied => applied.map_err(|error| engine.store_error(operation, error)),
+    }
+}
+
+async fn list(
+    names: &Names,
+    transaction: &mut Transaction<'_, Postgres>,
+) -> Result<AppliedVersion, sqlx::Error> {
+    text(names, transaction, &names.fill(LOCK).replace('"', "")).await?;
+    if let Some(schema) = &names.schema {
+        let there = text(names, transaction, &SCHEMA.replace("{name}", schema.as_str())).await?;
+        if !there.first().map_or(Ok(false), |row| row.try_get(0))? {
+            text(names, transaction, &format!("CREATE SCHEMA \"{}\"", schema.as_str())).await?;
         }
-        let compatible_from = migration.compatible_from.to_string();
-        let apply = APPLY
-            .replace("{version}", &version.to_string())
-            .replace("{compatible_from}", &compatible_from);
-        self.text(transaction, &apply).await.map(drop)
     }
+    text(names, transaction, LIST).await?;
+    last(&text(names, transaction, APPLIED).await?)
+}
 
-    /// Executes one or more statements as plain text, which leaves nothing prepared in the session.
-    async fn text(
-        &self,
-        transaction: &mut Transaction<'_, Postgres>,
-        text: &str,
-    ) -> Result<Vec<PgRow>, sqlx::Error> {
-        sqlx::raw_sql(AssertSqlSafe(self.fill(text))).fetch_all(&mut **transaction).await
+async fn apply(
+    names: &Names,
+    transaction: &mut Transaction<'_, Postgres>,
+    (version, migration): (i64, &Migration),
+    partitions: u16,
+) -> Result<(), sqlx::Error> {
+    let parts = if version == 1 { partitions } else { 0 };
+    let storage = if parts > 1 { "PARTITION BY HASH (id)" } else { STORAGE };
+    text(names, transaction, &migration.text.replace("{storage}", storage)).await?;
+    for part in 0..if parts > 1 { parts } else { 0 } {
+        let partition = PARTITION
+            .replace("{parts}", &parts.to_string())
+            .replace("{part}", &part.to_string())
+            .replace("{storage}", STORAGE);
+        text(names, transaction, &partition).await?;
     }
+    if version == 1 {
+        text(names, transaction, &ROOM.replace("{parts}", &parts.max(1).to_string())).await?;
+    }
+    let compatible_from = migration.compatible_from.to_string();
+    let apply = APPLY
+        .replace("{version}", &version.to_string())
+        .replace("{compatible_from}", &compatible_from);
+    text(names, transaction, &apply).await.map(drop)
+}
 
-    fn pending(
-        &self,
-        operation: &'static str,
-        applied: AppliedVersion,
-    ) -> Result<impl Iterator<Item = (i64, &'static Migration)> + use<>, StoreError> {
-        idempotent_sql::pending_migrations(&MIGRATIONS, applied)
-            .map_err(|later| StoreError::permanent(NAME, operation, later))
-    }
+/// Executes one or more statements as plain text, which leaves nothing prepared in the session.
+async fn text(
+    names: &Names,
+    transaction: &mut Transaction<'_, Postgres>,
+    text: &str,
+) -> Result<Vec<PgRow>, sqlx::Error> {
+    sqlx::raw_sql(AssertSqlSafe(names.fill(text))).fetch_all(&mut **transaction).await
+}
 
-    fn fill(&self, text: &str) -> String {
-        self.names().fill(text)
-    }
+fn pending(
+    operation: &'static str,
+    applied: AppliedVersion,
+) -> Result<impl Iterator<Item = (i64, &'static Migration)> + use<>, StoreError> {
+    idempotent_sql::pending_migrations(&MIGRATIONS, applied)
+        .map_err(|later| StoreError::permanent(NAME, operation, later))
 }
 
 fn last(rows: &[PgRow]) -> Result<AppliedVersion, sqlx::Error> {

@@ -259,13 +259,6 @@ impl<C: Connection> ConnectionPool<C> {
         matches!(self.source, PoolInner::Own(_))
     }
 
-    /// Returns a pool with another maximum size; an application's pool keeps its own.
-    pub fn with_max_size(&self, max_size: usize) -> Result<Self, sqlx::Error> {
-        let PoolInner::Own(pool) = &self.source else { return Ok(self.clone()) };
-        let ConnectionManager { options, lifetime, lifecycle } = pool.manager();
-        Self::with_lifecycle(max_size, options.clone(), *lifetime, lifecycle.clone())
-    }
-
     /// Closes the idle connections of an application's pool without notifying the server.
     pub fn close_idle_shared(&self) {
         let PoolInner::Shared(pool) = &self.source else { return };

@@ -7,8 +7,8 @@ async fn batches_are_as_large_as_allowed() {
     let limit = std::num::NonZeroU16::new(2).unwrap();
     let (url, file) = (database().await, File::new());
     let sqlite = batched_sqlite(file.open().await.max_batch_steps(limit));
-    let postgres =
-        batched_postgres(PostgresStore::connect(&url).await.unwrap().max_batch_steps(limit));
+    let postgres = PostgresStore::options().max_batch_steps(limit);
+    let postgres = batched_postgres(postgres.connect(&url).await.unwrap());
     sqlite.migrate().await.unwrap();
     postgres.migrate().await.unwrap();
     claim_and_complete(&sqlite, 1..=MANY).await;
@@ -42,11 +42,11 @@ async fn a_large_recording_is_completed_alone_in_postgres() {
     }
 }
 
-/// The batches of two tables are separate, although clones of a store share its connections.
+/// The batches of two tables are separate, although both stores share connections.
 #[tokio::test(flavor = "multi_thread")]
 async fn batches_of_two_tables_are_separate() {
     let ([store, _], _database) = PostgresStore::open().await;
-    let other = store.clone().table("other").unwrap();
+    let other = batched_postgres(postgres_with_table(&store, "other").unwrap());
     other.migrate().await.unwrap();
     let (one, other) = (Arc::new(store), Arc::new(other));
     tokio::join!(claim_and_complete(&*one, 1..=MANY), claim_and_complete(&*other, 1..=MANY));

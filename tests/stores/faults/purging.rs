@@ -109,7 +109,7 @@ async fn on_postgres_a_purge_reads_each_held_record_once() {
 /// A database whose table has 16 partitions.
 async fn partitions() -> String {
     let url = database().await;
-    let store = PostgresStore::connect(&url).await.unwrap().partitions(16);
+    let store = PostgresStore::options().partitions(16).connect(&url).await.unwrap();
     store.migrate().await.unwrap();
     url
 }

@@ -32,7 +32,7 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use super::{id, number, request, sql, store};
+use super::{id, number, request, sql, store, store_with};
 use test_support::{
     WAIT_LIMIT,
     proxy::Proxy,
@@ -192,11 +192,16 @@ async fn a_batch_that_is_canceled_is_taken_apart() {
 
 /// A store all of whose connections go through a proxy, and one of which has executed a batch.
 async fn behind_proxy(url: &str) -> (PostgresStore, Proxy) {
+    let (url, proxy) = proxied(url).await;
+    (batched_postgres(PostgresStore::connect(&url).await.unwrap()), proxy)
+}
+
+/// The URL of the database through a proxy.
+async fn proxied(url: &str) -> (String, Proxy) {
     let options: PgConnectOptions = url.parse().unwrap();
     let proxy = Proxy::in_front_of(options.get_host(), options.get_port()).await;
     let address = format!("{}:{}", options.get_host(), options.get_port());
-    let url = url.replace(&address, &format!("127.0.0.1:{}", proxy.port));
-    (batched_postgres(PostgresStore::connect(&url).await.unwrap()), proxy)
+    (url.replace(&address, &format!("127.0.0.1:{}", proxy.port)), proxy)
 }
 
 /// Fails if claims or completions fail, or wait, because the connection of a batch is dead. A
@@ -339,8 +344,8 @@ async fn replay(store: &PostgresStore, keys: &[RecordId], recordings: &[Bytes]) 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_batch_returns_no_more_bytes_than_it_may_send() {
     let bytes = NonZeroUsize::new(4096).unwrap();
-    let (store, _) = store().await;
-    let store = batched_postgres(store.max_batch_bytes(bytes));
+    let (store, _) = store_with(PostgresStore::options().max_batch_bytes(bytes)).await;
+    let store = batched_postgres(store);
     let recordings: Vec<_> = (0..64).map(|number| Bytes::from(vec![number; 1500])).collect();
     let keys = completed(&store, &recordings).await;
     let counts = replay(&store, &keys, &recordings).await;

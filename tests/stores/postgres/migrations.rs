@@ -5,7 +5,7 @@ use idempotent_core::{
     Lease, OwnerToken, Store,
     protocol::{ClaimOutcome, Fence, Rejection},
 };
-use idempotent_postgres::PostgresStore;
+use idempotent_postgres::{PostgresStore, internals::postgres_with_table};
 use sqlx::{AssertSqlSafe, Connection, PgConnection, Row};
 use tokio::task::JoinSet;
 
@@ -124,15 +124,11 @@ async fn a_table_of_a_later_release_is_shared_if_that_release_allows_it() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tables_of_one_new_schema_are_migrated_concurrently() {
     let url = database().await;
-    let store = PostgresStore::connect(&url).await.unwrap();
     for round in 0..5 {
+        let options = PostgresStore::options().schema(format!("new_{round}"));
+        let store = options.connect(&url).await.unwrap();
         let migrations = (0..8).map(|table| {
-            let store = store
-                .clone()
-                .schema(&format!("new_{round}"))
-                .unwrap()
-                .table(&format!("t{table}"))
-                .unwrap();
+            let store = postgres_with_table(&store, &format!("t{table}")).unwrap();
             async move { store.migrate().await.unwrap() }
         });
         migrations.collect::<JoinSet<_>>().join_all().await;

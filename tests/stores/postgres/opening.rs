@@ -54,8 +54,13 @@ async fn assert_transaction_limit(most: usize, store: &PostgresStore) {
 async fn handlers_have_as_many_transactions_as_configured() {
     let (store, url) = store().await;
     let by_url = PostgresStore::connect(&with(&url, "max_transactions=13")).await.unwrap();
-    let by_method = store.clone().max_transactions(2.try_into().unwrap());
-    tokio::join!(assert_transaction_limit(2, &by_method), assert_transaction_limit(13, &by_url));
+    let by_option = PostgresStore::options().max_transactions(2.try_into().unwrap());
+    let by_option = by_option.connect(&with(&url, "max_transactions=13")).await.unwrap();
+    tokio::join!(
+        assert_transaction_limit(10, &store),
+        assert_transaction_limit(2, &by_option),
+        assert_transaction_limit(13, &by_url)
+    );
     for value in ["0", "-1", "many", "", "65536", "1&max_transactions=1"] {
         let error = connect_error(&with(&url, &format!("max_transactions={value}"))).await;
         assert!(
@@ -193,7 +198,7 @@ async fn a_check_that_has_passed_finds_a_table_that_was_altered_since() {
     ] {
         for parts in [0, 2] {
             let url = database().await;
-            let store = PostgresStore::connect(&url).await.unwrap().partitions(parts);
+            let store = PostgresStore::options().partitions(parts).connect(&url).await.unwrap();
             store.migrate().await.unwrap();
             let runtime = Runtime::new(store.clone(), RuntimeOptions::default());
             runtime.check().await.unwrap();
@@ -226,10 +231,16 @@ async fn a_table_of_a_later_release_is_refused() {
 
 #[tokio::test]
 async fn table_names_are_identifiers() {
-    let (store, _) = store().await;
-    assert!(store.clone().table("a\"b").is_err());
-    assert!(store.clone().schema("a.b").is_err());
-    assert!(store.schema("a_b").is_ok());
+    let url = database().await;
+    let options = PostgresStore::options;
+    for (options, named) in [
+        (options().table("a\"b"), "the option `table` is invalid"),
+        (options().schema("a.b"), "the option `schema` is invalid"),
+    ] {
+        let error = options.connect(&url).await.unwrap_err();
+        assert!(!error.is_transient() && describe(&error).contains(named), "{}", describe(&error));
+    }
+    assert!(options().table("a_b").schema("a_b").connect(&url).await.is_ok());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -238,14 +249,8 @@ async fn concurrent_migrations_create_one_table() {
     let stores = (0..8).map(|_| {
         let url = url.clone();
         async move {
-            PostgresStore::connect(&url)
-                .await
-                .unwrap()
-                .schema("s")
-                .unwrap()
-                .partitions(2)
-                .migrate()
-                .await
+            let options = PostgresStore::options().schema("s").partitions(2);
+            options.connect(&url).await.unwrap().migrate().await
         }
     });
     for migrated in stores.collect::<JoinSet<_>>().join_all().await {

@@ -71,7 +71,8 @@ async fn renewals_that_were_planned_on_an_empty_table_read_no_other_records() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn batches_that_were_planned_on_empty_partitions_read_no_other_records() {
     let url = database().await;
-    let store = batched_postgres(PostgresStore::connect(&url).await.unwrap().partitions(64));
+    let store = PostgresStore::options().partitions(64).connect(&url).await.unwrap();
+    let store = batched_postgres(store);
     let read = pages_read(&store, &url).await;
     assert!(read < FEW_PAGES, "{read}");
 }

@@ -22,12 +22,8 @@ impl Role {
     /// A role with these privileges on the table of a new database, which it does not own.
     async fn with(granted: &str, parts: u16) -> Self {
         let url = database().await;
-        let owner = PostgresStore::connect(&url)
-            .await
-            .unwrap()
-            .schema("records")
-            .unwrap()
-            .partitions(parts);
+        let options = PostgresStore::options().schema("records").partitions(parts);
+        let owner = options.connect(&url).await.unwrap();
         owner.migrate().await.unwrap();
         let oid = "SELECT oid::bigint FROM pg_database WHERE datname = current_database()";
         let (name, table) =
@@ -43,7 +39,7 @@ impl Role {
 
     async fn store(&self) -> PostgresStore {
         let url = self.url.replace("postgres@", &format!("{}@", self.name));
-        PostgresStore::connect(&url).await.unwrap().schema("records").unwrap()
+        PostgresStore::options().schema("records").connect(&url).await.unwrap()
     }
 
     /// Asserts that each check fails permanently, with this text and the names of role and table.
@@ -112,7 +108,7 @@ async fn row_level_security_that_applies_to_the_role_is_refused() {
     sql(&role.url, format!("ALTER TABLE {} ENABLE ROW LEVEL SECURITY", role.table)).await;
     role.assert_refused("row-level security").await;
     // The policy does not apply to the owner of the table.
-    let owner = PostgresStore::connect(&role.url).await.unwrap().schema("records").unwrap();
+    let owner = PostgresStore::options().schema("records").connect(&role.url).await.unwrap();
     owner.check().await.unwrap();
     role.drop().await;
 }

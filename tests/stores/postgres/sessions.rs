@@ -32,7 +32,7 @@ async fn two_tables() -> String {
     let url = database().await;
     sql(&url, "CREATE SCHEMA tenant").await;
     for schema in ["public", "tenant"] {
-        let store = PostgresStore::connect(&url).await.unwrap().schema(schema).unwrap();
+        let store = PostgresStore::options().schema(schema).connect(&url).await.unwrap();
         store.migrate().await.unwrap();
     }
     url
@@ -145,8 +145,9 @@ async fn check_names_the_difference_between_connections() {
         let renewal = Renewal::new(lease, claim.lease);
         assert_eq!(store.renew(&[renewal]).await.unwrap(), [RenewOutcome::Renewed]);
     }
-    let named = PostgresStore::from_pool(pool(&url, 1, by_schema).await).await.unwrap();
-    named.schema("tenant").unwrap().check().await.unwrap();
+    let named = PostgresStore::options().schema("tenant");
+    let named = named.from_pool(pool(&url, 1, by_schema).await).await.unwrap();
+    named.check().await.unwrap();
 }
 
 /// The pool's own connections follow its options, which the application can change.
@@ -154,7 +155,8 @@ async fn check_names_the_difference_between_connections() {
 async fn check_names_connections_that_find_another_table() {
     let (url, other) = (two_tables().await, two_tables().await);
     let pool = PgPoolOptions::new().max_connections(1).connect(&url).await.unwrap();
-    let store = PostgresStore::from_pool(pool.clone()).await.unwrap().schema("tenant").unwrap();
+    let options = PostgresStore::options().schema("tenant");
+    let store = options.from_pool(pool.clone()).await.unwrap();
     store.check().await.unwrap();
     pool.set_connect_options(other.parse().unwrap());
     pool.acquire().await.unwrap().close().await.unwrap();
@@ -166,8 +168,8 @@ async fn check_names_connections_that_find_another_table() {
 /// A handler may leave its session changed, and may keep its connection.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_check_is_not_disturbed_by_handlers() {
-    let store = PostgresStore::connect(&two_tables().await).await.unwrap();
-    let store = store.max_transactions(NonZeroU16::MIN);
+    let options = PostgresStore::options().max_transactions(NonZeroU16::MIN);
+    let store = options.connect(&two_tables().await).await.unwrap();
     let mut transaction = store.transactions().unwrap().begin().await.unwrap();
     send(&mut *transaction, "SET SESSION search_path TO tenant").await;
     transaction.commit().await.unwrap();
@@ -380,8 +382,8 @@ async fn the_settings_of_an_applications_session_stay() {
 /// The driver still counts the statement of the completion as prepared.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_whose_statements_a_handler_has_dropped_is_not_used_again() {
-    let store = PostgresStore::connect(&two_tables().await).await.unwrap();
-    let store = store.max_transactions(NonZeroU16::MIN);
+    let options = PostgresStore::options().max_transactions(NonZeroU16::MIN);
+    let store = options.connect(&two_tables().await).await.unwrap();
     for dropped in [false, true, false] {
         let (lease, claim) = new_claim();
         store.claim(&lease.id, &claim).await.unwrap();

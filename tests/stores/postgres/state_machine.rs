@@ -7,7 +7,7 @@ use idempotent_core::{
     protocol::{ClaimOutcome, Fence, Rejection, ResolveOutcome},
     transition::EventOutcome,
 };
-use idempotent_postgres::PostgresStore;
+use idempotent_postgres::{PostgresStore, internals::postgres_with_table};
 use sqlx::PgPool;
 
 use super::{ShiftedStore, database, unique, with};
@@ -17,7 +17,7 @@ pub(super) async fn assert_follows(store: PostgresStore, url: &str, seeds: std::
     let pool = PgPool::connect(url).await.unwrap();
     for seed in seeds {
         let table = format!("t{}", unique());
-        let store = store.clone().table(&table).unwrap();
+        let store = postgres_with_table(&store, &table).unwrap();
         let subject = Arc::new(ShiftedStore { store, pool: pool.clone(), table });
         subject.store().migrate().await.unwrap();
         assert!(subject.set_back(Duration::ZERO).await);

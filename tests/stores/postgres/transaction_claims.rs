@@ -13,7 +13,7 @@ use idempotent_postgres::PostgresStore;
 use sqlx::{Connection as _, PgConnection, PgPool};
 use tokio::time::sleep;
 
-use super::{id, number, request, store};
+use super::{id, number, request, store, store_with};
 
 const DONE: Bytes = Bytes::from_static(b"done");
 
@@ -101,7 +101,7 @@ async fn tables_of_the_same_name_in_other_schemas_have_other_locks() {
     let options =
         format!("{}options=-c%20search_path%3D", if url.contains('?') { "&" } else { "?" });
     let other = PostgresStore::connect(&format!("{url}{options}other")).await.unwrap();
-    let named = store.clone().schema("named").unwrap();
+    let named = PostgresStore::options().schema("named").connect(&url).await.unwrap();
     other.migrate().await.unwrap();
     named.migrate().await.unwrap();
     let id = id();
@@ -239,8 +239,8 @@ pub(super) fn connection(transaction: &mut Box<dyn Transaction>) -> &mut PgConne
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn statements_that_handlers_have_dropped_from_all_sessions_are_prepared_again() {
     const SESSIONS: u16 = 3;
-    let (store, _) = store().await;
-    let store = store.max_transactions(NonZeroU16::new(SESSIONS).unwrap());
+    let sessions = NonZeroU16::new(SESSIONS).unwrap();
+    let (store, _) = store_with(PostgresStore::options().max_transactions(sessions)).await;
     for _ in 0..2 {
         let mut open = Vec::new();
         for _ in 0..SESSIONS {
@@ -284,8 +284,7 @@ async fn no_transaction_has_statements_that_no_other_transaction_has() {
 /// Handlers that run for long do not delay replays by as much.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replay_does_not_wait_for_handlers_that_use_all_connections() {
-    let (store, _) = store().await;
-    let store = store.max_transactions(NonZeroU16::MIN);
+    let (store, _) = store_with(PostgresStore::options().max_transactions(NonZeroU16::MIN)).await;
     let done = id();
     let (lease, transaction) = granted(&store, &done).await;
     transaction.complete_and_commit(&lease, &DONE).await.unwrap();
@@ -300,9 +299,9 @@ async fn a_replay_does_not_wait_for_handlers_that_use_all_connections() {
 /// Fails if a duplicate keeps a connection while it waits for the transaction of another process.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn duplicates_that_wait_for_other_processes_leave_the_connections_to_new_keys() {
-    let ([store, other], _) = stores().await;
-    let one = NonZeroU16::MIN;
-    let (store, other) = (store, other.max_transactions(one));
+    let (store, url) = store().await;
+    let one = PostgresStore::options().max_transactions(NonZeroU16::MIN);
+    let other = one.connect(&url).await.unwrap();
     let mut open = Vec::new();
     let mut waits = Vec::new();
     for _ in 0..3 {

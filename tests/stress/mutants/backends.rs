@@ -329,8 +329,9 @@ pub(super) async fn postgres(
     variant: Variant,
     batched: bool,
 ) -> PostgresStore {
-    let store = PostgresStore::connect(url).await.unwrap().table(table).unwrap();
-    let store = if batched { batched_postgres(store) } else { store.group_commit(false) };
+    let store = PostgresStore::options().table(table).group_commit(batched);
+    let store = store.connect(url).await.unwrap();
+    let store = if batched { batched_postgres(store) } else { store };
     alter_postgres(store, |name, text| variant.alter(&format!("{name}.sql"), text))
 }
 

@@ -5,15 +5,14 @@ use std::{pin::pin, time::Duration};
 use sqlx::{PgConnection, Row as _, postgres::PgRow};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::{PgTransaction, in_flight};
 use crate::{
-    NAME, PostgresStore,
-    claim::{MAX_ROUNDS, unchanged},
-    error::{PgErrorKind, error_kind, waited_for_a_record, waited_for_an_existing_record},
-    execute::{Resend, claimed},
-    open_transaction::response_mismatch,
+    claim::alone::{MAX_ROUNDS, claimed, outcome_without_write, unchanged, write_claim},
+    connect::open_transaction::response_mismatch,
+    engine::{Engine, Resend},
+    error::{NAME, PgErrorKind, error_kind, waited_for_a_record, waited_for_an_existing_record},
     server::Isolation,
-    statements::NewRecord,
+    sql::statements::NewRecord,
+    transaction::{begin::begin_locked, handle::PgTransaction, marked::MarkedTransaction},
 };
 use idempotent_core::{
     Lease, Record, RecordId, StoreError,
@@ -46,245 +45,252 @@ enum Round {
     Stale(sqlx::Error),
 }
 
-impl PostgresStore {
-    pub(super) async fn claim_in_transaction(
-        &self,
-        id: &RecordId,
-        claim: &Claim,
-        max_wait: Duration,
-    ) -> Result<TransactionClaim, StoreError> {
-        let deadline = Instant::now() + max_wait;
-        let (mut rounds, mut pause) = (0, FIRST_PAUSE);
-        while rounds < MAX_ROUNDS {
-            let connection = match self.connection_or_outcome(id, claim).await? {
-                Ok(connection) => connection,
-                Err(outcome) => return Ok(TransactionClaim::Rejected(outcome)),
-            };
-            match self.round(connection, id, claim).await? {
-                Round::Done(claimed) => return Ok(claimed),
-                Round::Retry => rounds += 1,
-                // Any number of an application's connections may be stale.
-                Round::Stale(error) => {
-                    rounds += 1;
-                    if rounds == MAX_ROUNDS {
-                        return Err(self.store_error("claim", error));
-                    }
-                }
-                // Handlers can use the connection during the pause.
-                Round::Locked => {
-                    let left = deadline.saturating_duration_since(Instant::now());
-                    if left.is_zero() {
-                        return Ok(in_flight());
-                    }
-                    sleep(left.min(pause.mul_f64(0.5 + fastrand::f64()))).await;
-                    pause = LONGEST_PAUSE.min(2 * pause);
+/// Claims a key in a new transaction. Waits this long for another transaction with the key.
+pub(crate) async fn claim(
+    engine: &Engine,
+    id: &RecordId,
+    claim: &Claim,
+    max_wait: Duration,
+) -> Result<TransactionClaim, StoreError> {
+    let deadline = Instant::now() + max_wait;
+    let (mut rounds, mut pause) = (0, FIRST_PAUSE);
+    while rounds < MAX_ROUNDS {
+        let connection = match connection_or_outcome(engine, id, claim).await? {
+            Ok(connection) => connection,
+            Err(outcome) => return Ok(TransactionClaim::Rejected(outcome)),
+        };
+        match round(engine, connection, id, claim).await? {
+            Round::Done(claimed) => return Ok(claimed),
+            Round::Retry => rounds += 1,
+            // Any number of an application's connections may be stale.
+            Round::Stale(error) => {
+                rounds += 1;
+                if rounds == MAX_ROUNDS {
+                    return Err(engine.store_error("claim", error));
                 }
             }
-        }
-        Err(StoreError::transient(NAME, "claim", ClaimContention))
-    }
-
-    /// Returns a connection for a transaction, or the outcome of a claim that needs no write: on
-    /// the application's connections a read takes fewer round trips than beginning a transaction,
-    /// and it does not wait for long for handlers that use all of the store's own.
-    async fn connection_or_outcome(
-        &self,
-        id: &RecordId,
-        claim: &Claim,
-    ) -> Result<Result<PooledConnection<PgConnection>, ClaimOutcome>, StoreError> {
-        let connections = &self.pools.transactions;
-        let mut connection = pin!(connections.get());
-        if connections.is_own()
-            && let Ok(connection) = timeout(READ_AFTER, &mut connection).await
-        {
-            return connection.map(Ok).map_err(|error| self.store_error("claim", error));
-        }
-        let read = timeout(READ_LIMIT, Box::pin(self.outcome_without_write(id, claim))).await;
-        if let Ok(read) = read
-            && let Some(outcome) = read?
-        {
-            return Ok(Err(outcome));
-        }
-        connection.await.map(Ok).map_err(|error| self.store_error("claim", error))
-    }
-
-    /// Begins a transaction, takes the lock of the key, and then reads its record in a statement of
-    /// its own, which sees what was committed before the transaction took the lock.
-    ///
-    /// A key without a record gets one when the attempt is completed. Processes of releases that
-    /// take no lock insert the record first; then the completion inserts nothing, and is fenced.
-    async fn round(
-        &self,
-        connection: PooledConnection<PgConnection>,
-        id: &RecordId,
-        claim: &Claim,
-    ) -> Result<Round, StoreError> {
-        let locking = match self.begin_locked(connection, id).await {
-            Ok(locking) => locking,
-            Err(error) => return self.round_of(error),
-        };
-        let read = locking.read.map(|rows| claimed(&rows)).transpose()?;
-        let Some(mut transaction) = locking.transaction else {
-            // The other transaction may be that of a replay; then the key has a record.
-            let outcome = match read {
-                Some(read) => read.and_then(|found| unchanged(found, claim)),
-                None => Box::pin(self.outcome_without_write(id, claim)).await?,
-            };
-            return Ok(outcome.map_or(Round::Locked, |outcome| {
-                Round::Done(TransactionClaim::Rejected(outcome))
-            }));
-        };
-        let read = match read {
-            Some(read) => read,
-            None => match Box::pin(self.read_behind_lock(&mut transaction, id)).await {
-                Ok(rows) => claimed(&rows)?,
-                Err(error) => return self.failed_round(transaction, error).await,
-            },
-        };
-        let (record, now) = match read {
-            Some((Some(record), now)) => (record, now),
-            Some((None, at)) => {
-                transaction.new_record = Some(NewRecord { id: *id, claim: claim.clone(), at });
-                return Ok(Round::Done(granted(transaction, 1)));
+            // Handlers can use the connection during the pause.
+            Round::Locked => {
+                let left = deadline.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    return Ok(in_flight());
+                }
+                sleep(left.min(pause.mul_f64(0.5 + fastrand::f64()))).await;
+                pause = LONGEST_PAUSE.min(2 * pause);
             }
-            None => return Err(self.store_error("claim", response_mismatch())),
-        };
-        Box::pin(self.claim_existing(transaction, (id, claim), (record, now))).await
-    }
-
-    /// Reads the record in the transaction, or elsewhere if the transaction's only snapshot is
-    /// older than its lock.
-    async fn read_behind_lock(
-        &self,
-        transaction: &mut PgTransaction,
-        id: &RecordId,
-    ) -> Result<Vec<PgRow>, sqlx::Error> {
-        let existing = self.try_statements().await?.existing(id);
-        if self.pools.server.settings.isolation == Isolation::READ_COMMITTED {
-            transaction.fetch(existing).await
-        } else {
-            self.try_execute_on(&self.pools.steps, &existing, Resend::Always).await
         }
     }
+    Err(StoreError::transient(NAME, "claim", ClaimContention))
+}
 
-    async fn claim_existing(
-        &self,
-        transaction: PgTransaction,
-        (id, claim): (&RecordId, &Claim),
-        (record, now): (Record, Timestamp),
-    ) -> Result<Round, StoreError> {
-        let (change, outcome) = transition::claim(Some(&record), claim, now);
-        let Change::Put(new) = change else {
+/// Returns a connection for a transaction, or the outcome of a claim that needs no write: on
+/// the application's connections a read takes fewer round trips than beginning a transaction,
+/// and it does not wait for long for handlers that use all of the store's own.
+async fn connection_or_outcome(
+    engine: &Engine,
+    id: &RecordId,
+    claim: &Claim,
+) -> Result<Result<PooledConnection<PgConnection>, ClaimOutcome>, StoreError> {
+    let connections = &engine.pools.transactions;
+    let mut connection = pin!(connections.get());
+    if connections.is_own()
+        && let Ok(connection) = timeout(READ_AFTER, &mut connection).await
+    {
+        return connection.map(Ok).map_err(|error| engine.store_error("claim", error));
+    }
+    let read = timeout(READ_LIMIT, Box::pin(outcome_without_write(engine, id, claim))).await;
+    if let Ok(read) = read
+        && let Some(outcome) = read?
+    {
+        return Ok(Err(outcome));
+    }
+    connection.await.map(Ok).map_err(|error| engine.store_error("claim", error))
+}
+
+/// Begins a transaction, takes the lock of the key, and then reads its record in a statement of
+/// its own, which sees what was committed before the transaction took the lock.
+///
+/// A key without a record gets one when the attempt is completed. Processes of releases that
+/// take no lock insert the record first; then the completion inserts nothing, and is fenced.
+async fn round(
+    engine: &Engine,
+    connection: PooledConnection<PgConnection>,
+    id: &RecordId,
+    claim: &Claim,
+) -> Result<Round, StoreError> {
+    let locking = match begin_locked(engine, connection, id).await {
+        Ok(locking) => locking,
+        Err(error) => return round_of(engine, error),
+    };
+    let read = locking.read.map(|rows| claimed(&rows)).transpose()?;
+    let Some(mut transaction) = locking.transaction else {
+        // The other transaction may be that of a replay; then the key has a record.
+        let outcome = match read {
+            Some(read) => read.and_then(|found| unchanged(found, claim)),
+            None => Box::pin(outcome_without_write(engine, id, claim)).await?,
+        };
+        return Ok(outcome
+            .map_or(Round::Locked, |outcome| Round::Done(TransactionClaim::Rejected(outcome))));
+    };
+    let read = match read {
+        Some(read) => read,
+        None => match Box::pin(read_behind_lock(engine, &mut transaction, id)).await {
+            Ok(rows) => claimed(&rows)?,
+            Err(error) => return failed_round(engine, transaction, error).await,
+        },
+    };
+    let (record, now) = match read {
+        Some((Some(record), now)) => (record, now),
+        Some((None, at)) => {
+            let new = NewRecord { id: *id, claim: claim.clone(), at };
+            return Ok(Round::Done(granted(transaction, Some(new), 1)));
+        }
+        None => return Err(engine.store_error("claim", response_mismatch())),
+    };
+    Box::pin(claim_existing(engine, transaction, (id, claim), (record, now))).await
+}
+
+/// Reads the record in the transaction, or elsewhere if the transaction's only snapshot is
+/// older than its lock.
+async fn read_behind_lock(
+    engine: &Engine,
+    transaction: &mut MarkedTransaction,
+    id: &RecordId,
+) -> Result<Vec<PgRow>, sqlx::Error> {
+    let existing = engine.try_statements().await?.existing(id);
+    if engine.pools.server.settings.isolation == Isolation::READ_COMMITTED {
+        transaction.fetch(existing).await
+    } else {
+        engine.try_execute_on(&engine.pools.steps, &existing, Resend::Always).await
+    }
+}
+
+async fn claim_existing(
+    engine: &Engine,
+    transaction: MarkedTransaction,
+    (id, claim): (&RecordId, &Claim),
+    (record, now): (Record, Timestamp),
+) -> Result<Round, StoreError> {
+    let (change, outcome) = transition::claim(Some(&record), claim, now);
+    let Change::Put(new) = change else {
+        transaction.roll_back_empty().await;
+        return Ok(Round::Done(TransactionClaim::Rejected(outcome)));
+    };
+    // A claim that is not granted is written outside the transaction.
+    if new.owner != claim.owner {
+        transaction.roll_back_empty().await;
+        let write = (&record, false, &new);
+        return match write_claim(engine, id, claim, write, &mut false).await {
+            Ok(true) => Ok(Round::Done(TransactionClaim::Rejected(outcome))),
+            Ok(false) => Ok(Round::Retry),
+            Err(error) => round_of(engine, error),
+        };
+    }
+    let expired = record.is_expired(now);
+    if record.owner == claim.owner && !expired {
+        return renew(engine, transaction, (id, claim), new.attempt).await;
+    }
+    replace(engine, transaction, (id, claim), ((&record, expired), new.attempt)).await
+}
+
+/// Between the read and the write another process may change the record; the statement, which
+/// repeats every guard and names what was read, then changes nothing (case
+/// `one_of_many_concurrent_takeovers_wins`).
+async fn replace(
+    engine: &Engine,
+    mut transaction: MarkedTransaction,
+    (id, claim): (&RecordId, &Claim),
+    (seen, attempt): ((&Record, bool), u32),
+) -> Result<Round, StoreError> {
+    let statements = engine.statements("claim").await?;
+    let statement = statements.replace_in_transaction(id, claim, seen);
+    match transaction.write(statement).await {
+        Ok(rows) if rows.is_empty() => {
             transaction.roll_back_empty().await;
-            return Ok(Round::Done(TransactionClaim::Rejected(outcome)));
-        };
-        // A claim that is not granted is written outside the transaction.
-        if new.owner != claim.owner {
-            transaction.roll_back_empty().await;
-            let write = (&record, false, &new);
-            return match self.write_claim(id, claim, write, &mut false).await {
-                Ok(true) => Ok(Round::Done(TransactionClaim::Rejected(outcome))),
-                Ok(false) => Ok(Round::Retry),
-                Err(error) => self.round_of(error),
-            };
-        }
-        let expired = record.is_expired(now);
-        if record.owner == claim.owner && !expired {
-            return self.renew(transaction, (id, claim), new.attempt).await;
-        }
-        self.replace(transaction, (id, claim), ((&record, expired), new.attempt)).await
-    }
-
-    /// Between the read and the write another process may change the record; the statement, which
-    /// repeats every guard and names what was read, then changes nothing (case
-    /// `one_of_many_concurrent_takeovers_wins`).
-    async fn replace(
-        &self,
-        mut transaction: PgTransaction,
-        (id, claim): (&RecordId, &Claim),
-        (seen, attempt): ((&Record, bool), u32),
-    ) -> Result<Round, StoreError> {
-        let statements = self.statements("claim").await?;
-        let statement = statements.replace_in_transaction(id, claim, seen);
-        match transaction.write(statement).await {
-            Ok(rows) if rows.is_empty() => {
-                transaction.roll_back_empty().await;
-                Ok(Round::Retry)
-            }
-            Ok(_) => self.replaced(transaction, attempt).await,
-            Err(error) => self.failed_round(transaction, error).await,
-        }
-    }
-
-    /// Renews a claim that was sent again because its acknowledgment was lost. If another
-    /// transaction has locked the record, such as the same claim sent a third time, the key is in
-    /// flight.
-    async fn renew(
-        &self,
-        mut transaction: PgTransaction,
-        (id, claim): (&RecordId, &Claim),
-        attempt: u32,
-    ) -> Result<Round, StoreError> {
-        let renewal = [Renewal::new(Lease { id: *id, owner: claim.owner }, claim.lease)];
-        let statement = self.statements("claim").await?.renew(&renewal);
-        let rows = match transaction.write(statement).await {
-            Ok(rows) => rows,
-            Err(error) => return self.failed_round(transaction, error).await,
-        };
-        let renewed = rows.first().map(|row| row.try_get("renewed")).transpose();
-        match renewed.map_err(|error| self.store_error("claim", error))? {
-            Some(true) => self.replaced(transaction, attempt).await,
-            Some(false) => {
-                transaction.roll_back_empty().await;
-                Ok(Round::Done(in_flight()))
-            }
-            None => {
-                transaction.roll_back_empty().await;
-                Ok(Round::Retry)
-            }
-        }
-    }
-
-    async fn failed_round(
-        &self,
-        mut transaction: PgTransaction,
-        error: sqlx::Error,
-    ) -> Result<Round, StoreError> {
-        transaction.close_if_unusable(&error);
-        if error_kind(&error) != PgErrorKind::NoResponse {
-            transaction.roll_back_empty().await;
-        }
-        if waited_for_an_existing_record(&error) {
-            return Ok(Round::Locked);
-        }
-        let kind = error_kind(&error);
-        if matches!(kind, PgErrorKind::StaleConnections | PgErrorKind::PoolerInterference) {
-            return Ok(Round::Stale(error));
-        }
-        self.round_of(error)
-    }
-
-    /// Grants a claim that has written its record: the savepoint now follows it.
-    async fn replaced(
-        &self,
-        mut transaction: PgTransaction,
-        attempt: u32,
-    ) -> Result<Round, StoreError> {
-        transaction.restore_settings().await.map_err(|error| self.store_error("claim", error))?;
-        Ok(Round::Done(granted(transaction, attempt)))
-    }
-
-    fn round_of(&self, error: sqlx::Error) -> Result<Round, StoreError> {
-        if waited_for_a_record(&error) {
-            Ok(Round::Locked)
-        } else if error_kind(&error) == PgErrorKind::Conflict {
             Ok(Round::Retry)
-        } else {
-            Err(self.store_error("claim", error))
+        }
+        Ok(_) => replaced(engine, transaction, attempt).await,
+        Err(error) => failed_round(engine, transaction, error).await,
+    }
+}
+
+/// Renews a claim that was sent again because its acknowledgment was lost. If another
+/// transaction has locked the record, such as the same claim sent a third time, the key is in
+/// flight.
+async fn renew(
+    engine: &Engine,
+    mut transaction: MarkedTransaction,
+    (id, claim): (&RecordId, &Claim),
+    attempt: u32,
+) -> Result<Round, StoreError> {
+    let renewal = [Renewal::new(Lease { id: *id, owner: claim.owner }, claim.lease)];
+    let statement = engine.statements("claim").await?.renew(&renewal);
+    let rows = match transaction.write(statement).await {
+        Ok(rows) => rows,
+        Err(error) => return failed_round(engine, transaction, error).await,
+    };
+    let renewed = rows.first().map(|row| row.try_get("renewed")).transpose();
+    match renewed.map_err(|error| engine.store_error("claim", error))? {
+        Some(true) => replaced(engine, transaction, attempt).await,
+        Some(false) => {
+            transaction.roll_back_empty().await;
+            Ok(Round::Done(in_flight()))
+        }
+        None => {
+            transaction.roll_back_empty().await;
+            Ok(Round::Retry)
         }
     }
 }
 
-fn granted(transaction: PgTransaction, attempt: u32) -> TransactionClaim {
-    TransactionClaim::Granted { attempt, transaction: Box::new(transaction) }
+async fn failed_round(
+    engine: &Engine,
+    mut transaction: MarkedTransaction,
+    error: sqlx::Error,
+) -> Result<Round, StoreError> {
+    transaction.close_if_unusable(&error);
+    if error_kind(&error) != PgErrorKind::NoResponse {
+        transaction.roll_back_empty().await;
+    }
+    if waited_for_an_existing_record(&error) {
+        return Ok(Round::Locked);
+    }
+    let kind = error_kind(&error);
+    if matches!(kind, PgErrorKind::StaleConnections | PgErrorKind::PoolerInterference) {
+        return Ok(Round::Stale(error));
+    }
+    round_of(engine, error)
+}
+
+/// Grants a claim that has written its record: the savepoint now follows it.
+async fn replaced(
+    engine: &Engine,
+    mut transaction: MarkedTransaction,
+    attempt: u32,
+) -> Result<Round, StoreError> {
+    transaction.restore_settings().await.map_err(|error| engine.store_error("claim", error))?;
+    Ok(Round::Done(granted(transaction, None, attempt)))
+}
+
+fn round_of(engine: &Engine, error: sqlx::Error) -> Result<Round, StoreError> {
+    if waited_for_a_record(&error) {
+        Ok(Round::Locked)
+    } else if error_kind(&error) == PgErrorKind::Conflict {
+        Ok(Round::Retry)
+    } else {
+        Err(engine.store_error("claim", error))
+    }
+}
+
+fn granted(
+    transaction: MarkedTransaction,
+    new: Option<NewRecord>,
+    attempt: u32,
+) -> TransactionClaim {
+    let transaction = Box::new(PgTransaction::new(transaction, new));
+    TransactionClaim::Granted { attempt, transaction }
+}
+
+fn in_flight() -> TransactionClaim {
+    TransactionClaim::Rejected(ClaimOutcome::IN_FLIGHT)
 }

@@ -2,7 +2,7 @@
 
 use sqlx::{Row as _, postgres::PgRow};
 
-use crate::{mark::mark, open_transaction::response_mismatch};
+use crate::{connect::open_transaction::response_mismatch, sql::mark::mark};
 
 /// What a statement that names the token of a transaction has returned.
 pub(super) struct Proof {
@@ -22,7 +22,7 @@ impl TransactionToken {
     }
 
     /// Reads whether the open transaction has the mark, as
-    /// [`in_transaction`](crate::in_transaction) does.
+    /// [`in_transaction`](crate::sql::in_transaction) does.
     pub(super) fn verify(self) -> String {
         format!(
             "SELECT coalesce(current_setting('idempotent.transaction', true) = '{}', false) AS \

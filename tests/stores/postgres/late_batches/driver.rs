@@ -23,8 +23,8 @@ impl Wake for BlockDriver {
 async fn a_busy_driver_of_the_connections_does_not_make_a_server_count_as_down() {
     let (_, url) = store().await;
     sql(&url, SLOW.replace("CONDITION", "> 0").replace("pg_sleep(60)", "pg_sleep(7)")).await;
-    let (store, proxy) = behind_proxy(&url).await;
-    let store = store.group_commit(false);
+    let (url, proxy) = proxied(&url).await;
+    let store = PostgresStore::options().group_commit(false).connect(&url).await.unwrap();
     // Opens connections, which are used within a second.
     let looked_up = [id(), id(), id(), id()];
     join_all(looked_up.iter().map(|id| store.look_up(id))).await;

@@ -1,7 +1,7 @@
 //! The statements that insert the record of a claim in a transaction.
 
 use super::{Statements, bytes, fingerprint, principal};
-use crate::statement::{Statement, Value};
+use crate::sql::statement::{Statement, Value};
 use idempotent_core::{RecordId, clock::Timestamp, protocol::Claim};
 use idempotent_sql::{abandoned_code, sql_millis, status_code};
 

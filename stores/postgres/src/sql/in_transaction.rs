@@ -6,7 +6,7 @@
 //! the session has temporary tables. It waits at most a second for the record, and restores the
 //! previous `lock_timeout` for what follows, such as deferred constraints.
 
-use super::mark::mark;
+use crate::sql::mark::mark;
 
 /// Wraps a note or the end of a claim.
 const UPDATE: [&str; 3] = [
@@ -35,14 +35,14 @@ const INSERT: [&str; 2] = [
 
 /// Wraps a statement that changes a record in [`UPDATE`]. The token is one more parameter, after
 /// those of the statement.
-pub(super) fn updating(text: &str) -> String {
+pub(crate) fn updating(text: &str) -> String {
     let [before, conditions, after] = UPDATE.map(|part| filled(part, text));
     [before, without_comments(text).replace("{bounded}", &conditions), after].concat()
 }
 
 /// Adds [`INSERT`] to a statement that inserts a record. The token is one more parameter, after
 /// those of the statement.
-pub(super) fn inserting(text: &str) -> String {
+pub(crate) fn inserting(text: &str) -> String {
     let [conditions, returning] = INSERT.map(|part| filled(part, text));
     let text = without_comments(text).replace("{bounded}", &conditions);
     text.replace("RETURNING 1", &returning)

@@ -6,7 +6,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use sqlx::SqlStr;
 
 use super::{Names, bytes};
-use crate::names::lock_bits;
+use crate::sql::names::lock_bits;
 use idempotent_core::RecordId;
 
 /// Takes the lock of a key unless another transaction has it.

@@ -2,35 +2,31 @@
 
 use sqlx::{AssertSqlSafe, PgConnection, Row as _, postgres::PgRow};
 
-use super::{NAME, PostgresStore, names::Names, server::check};
+use crate::{engine::Engine, error::NAME, migrate::sessions, server, sql::names::Names};
 use idempotent_core::{RecordId, StoreError};
 use idempotent_sql::TableName;
 
-const PRIVILEGES: &str = include_str!("sql/privileges.sql");
+const PRIVILEGES: &str = include_str!("../sql/privileges.sql");
 /// The schemas in the server's `search_path`, including those that the role may not use.
 const SEARCHED: &str = "string_to_array(replace(replace(replace(\
     current_setting('search_path'), ' ', ''), '\"', ''), '$user', current_user), ',')";
 
-impl PostgresStore {
-    /// Checks the server's settings, the existence of the table, the role's privileges on it, and
-    /// that all connections find it.
-    pub(super) async fn verify(&self, operation: &'static str) -> Result<(), StoreError> {
-        let to_store_error = |error| self.store_error(operation, error);
-        let mut connection = self.pools.steps.get_verified().await.map_err(to_store_error)?;
-        check(&mut connection, operation).await?;
-        let missing_privilege =
-            missing_privilege(&mut connection, self.names()).await.map_err(to_store_error)?;
-        connection.give_back();
-        match missing_privilege {
-            Some(missing_privilege) => {
-                Err(StoreError::permanent(NAME, operation, missing_privilege))
-            }
-            // This read fails with an error that says so if there is no table.
-            None => {
-                let statements = self.statements(operation).await?;
-                self.read(operation, statements.read(&RecordId::from_bytes([0; 32]))).await?;
-                self.verify_sessions(operation).await
-            }
+/// Checks the server's settings, the existence of the table, the role's privileges on it, and that
+/// all connections find it.
+pub(crate) async fn verify(engine: &Engine, operation: &'static str) -> Result<(), StoreError> {
+    let to_store_error = |error| engine.store_error(operation, error);
+    let mut connection = engine.pools.steps.get_verified().await.map_err(to_store_error)?;
+    server::check(&mut connection, operation).await?;
+    let missing_privilege =
+        missing_privilege(&mut connection, engine.names()).await.map_err(to_store_error)?;
+    connection.give_back();
+    match missing_privilege {
+        Some(missing_privilege) => Err(StoreError::permanent(NAME, operation, missing_privilege)),
+        // This read fails with an error that says so if there is no table.
+        None => {
+            let statements = engine.statements(operation).await?;
+            engine.read(operation, statements.read(&RecordId::from_bytes([0; 32]))).await?;
+            sessions::verify(engine, operation).await
         }
     }
 }

@@ -4,10 +4,10 @@ use std::borrow::Cow;
 
 use sqlx::SqlStr;
 
-use super::{
-    in_transaction::{inserting, updating},
-    names::{Names, lock_bits},
-    statement::{Statement, Value},
+use crate::{
+    sql::in_transaction::{inserting, updating},
+    sql::names::{Names, lock_bits},
+    sql::statement::{Statement, Value},
 };
 use idempotent_core::{
     Abandoned, Lease, OwnerToken, Record, RecordId, ShortText,
@@ -19,21 +19,21 @@ mod batches;
 mod insert;
 mod session;
 
-pub(super) use self::{insert::NewRecord, session::SessionStatements};
+pub(crate) use self::{insert::NewRecord, session::SessionStatements};
 
 /// The text of a file, by its name.
 macro_rules! text {
     ($name:ident) => {
-        include_str!(concat!("sql/", stringify!($name), ".sql"))
+        include_str!(concat!(stringify!($name), ".sql"))
     };
 }
 
 macro_rules! statements {
     ($($name:ident),* $(,)?) => {
         /// One statement for each atomic step; the header of its file names the parameters.
-        pub(super) struct Statements {
-            pub(super) names: Names,
-            pub(super) in_session: SessionStatements,
+        pub(crate) struct Statements {
+            pub(crate) names: Names,
+            pub(crate) in_session: SessionStatements,
             /// Claims in a transaction, whose wait the caller limits.
             start_over_in_transaction: SqlStr,
             take_over_in_transaction: SqlStr,
@@ -48,7 +48,7 @@ macro_rules! statements {
         }
 
         /// The texts of the files, by their names.
-        pub(super) struct Texts {
+        pub(crate) struct Texts {
             insert: Cow<'static, str>,
             insert_completed: Cow<'static, str>,
             $($name: Cow<'static, str>,)*
@@ -62,7 +62,7 @@ macro_rules! statements {
 
         impl Texts {
             /// `of` gets the name and the text of each file.
-            pub(super) fn new(of: impl Fn(&str, &'static str) -> Cow<'static, str>) -> Self {
+            pub(crate) fn new(of: impl Fn(&str, &'static str) -> Cow<'static, str>) -> Self {
                 Self {
                     insert: of("insert", text!(insert)),
                     insert_completed: of("insert_completed", text!(insert_completed)),
@@ -72,7 +72,7 @@ macro_rules! statements {
         }
 
         impl Statements {
-            pub(super) fn new(names: Names, texts: &Texts) -> Self {
+            pub(crate) fn new(names: Names, texts: &Texts) -> Self {
                 let insert_in_transaction = names.filled(&inserting(&texts.insert));
                 let insert_completed_in_transaction =
                     names.filled(&inserting(&texts.insert_completed));
@@ -109,21 +109,21 @@ statements! {
 }
 
 impl Statements {
-    pub(super) fn read<'a>(&'a self, id: &'a RecordId) -> Statement<'a> {
+    pub(crate) fn read<'a>(&'a self, id: &'a RecordId) -> Statement<'a> {
         Statement::new(&self.read, vec![bytes(id.as_bytes())])
     }
 
-    pub(super) fn existing<'a>(&'a self, id: &'a RecordId) -> Statement<'a> {
+    pub(crate) fn existing<'a>(&'a self, id: &'a RecordId) -> Statement<'a> {
         Statement::new(&self.existing, vec![bytes(id.as_bytes())])
     }
 
-    pub(super) fn claim<'a>(&'a self, id: &'a RecordId, claim: &'a Claim) -> Statement<'a> {
+    pub(crate) fn claim<'a>(&'a self, id: &'a RecordId, claim: &'a Claim) -> Statement<'a> {
         let mut values = claim_values(id, claim, first_values(claim, claim.abandoned));
         values.push(Value::Int(lock_bits(id)));
         Statement::confidential(&self.claim, values)
     }
 
-    pub(super) fn start_over<'a>(
+    pub(crate) fn start_over<'a>(
         &'a self,
         id: &'a RecordId,
         claim: &'a Claim,
@@ -133,7 +133,7 @@ impl Statements {
         Statement::confidential(&self.start_over, values)
     }
 
-    pub(super) fn take_over<'a>(
+    pub(crate) fn take_over<'a>(
         &'a self,
         id: &'a RecordId,
         claim: &'a Claim,
@@ -147,7 +147,7 @@ impl Statements {
     /// and in [`insert_in_transaction`](Self::insert_in_transaction), the policy of the record is
     /// "hold". Only a `COMMIT` of the handler makes a claim visible that is not completed, and with
     /// it the effects: if the process dies then, the handler must not run again.
-    pub(super) fn replace_in_transaction<'a>(
+    pub(crate) fn replace_in_transaction<'a>(
         &'a self,
         id: &'a RecordId,
         claim: &'a Claim,
@@ -163,7 +163,7 @@ impl Statements {
         Statement::confidential(text, values)
     }
 
-    pub(super) fn hold<'a>(
+    pub(crate) fn hold<'a>(
         &'a self,
         id: &'a RecordId,
         claim: &'a Claim,
@@ -180,15 +180,15 @@ impl Statements {
         )
     }
 
-    pub(super) fn shorten<'a>(&'a self, seen: &'a Lease) -> Statement<'a> {
+    pub(crate) fn shorten<'a>(&'a self, seen: &'a Lease) -> Statement<'a> {
         fenced(&self.shorten, seen, [])
     }
 
-    pub(super) fn shorten_expired(&self) -> Statement<'_> {
+    pub(crate) fn shorten_expired(&self) -> Statement<'_> {
         Statement::by_index(&self.shorten_expired, Vec::new())
     }
 
-    pub(super) fn renew<'a>(&'a self, leases: &'a [Renewal]) -> Statement<'a> {
+    pub(crate) fn renew<'a>(&'a self, leases: &'a [Renewal]) -> Statement<'a> {
         let ids = leases.iter().map(|renewal| renewal.lease.id.as_bytes().as_slice()).collect();
         let owners =
             leases.iter().map(|renewal| renewal.lease.owner.as_bytes().as_slice()).collect();
@@ -199,11 +199,11 @@ impl Statements {
         )
     }
 
-    pub(super) fn note<'a>(&'a self, lease: &'a Lease, note: &'a Note) -> Statement<'a> {
+    pub(crate) fn note<'a>(&'a self, lease: &'a Lease, note: &'a Note) -> Statement<'a> {
         Statement { confidential: true, ..fenced(&self.note, lease, note_values(note)) }
     }
 
-    pub(super) fn note_in_transaction<'a>(
+    pub(crate) fn note_in_transaction<'a>(
         &'a self,
         lease: &'a Lease,
         note: &'a Note,
@@ -214,11 +214,11 @@ impl Statements {
         statement
     }
 
-    pub(super) fn complete<'a>(&'a self, lease: &'a Lease, recording: &'a [u8]) -> Statement<'a> {
+    pub(crate) fn complete<'a>(&'a self, lease: &'a Lease, recording: &'a [u8]) -> Statement<'a> {
         completion(&self.complete, lease, recording)
     }
 
-    pub(super) fn complete_in_transaction<'a>(
+    pub(crate) fn complete_in_transaction<'a>(
         &'a self,
         lease: &'a Lease,
         recording: &'a [u8],
@@ -228,7 +228,7 @@ impl Statements {
         fenced(&self.complete_in_transaction, lease, [bytes(recording), status, Value::Int(token)])
     }
 
-    pub(super) fn abandon_in_transaction<'a>(
+    pub(crate) fn abandon_in_transaction<'a>(
         &'a self,
         lease: &'a Lease,
         policy: Abandoned,
@@ -241,15 +241,15 @@ impl Statements {
         )
     }
 
-    pub(super) fn release<'a>(&'a self, lease: &'a Lease) -> Statement<'a> {
+    pub(crate) fn release<'a>(&'a self, lease: &'a Lease) -> Statement<'a> {
         fenced(&self.release, lease, [])
     }
 
-    pub(super) fn abandon<'a>(&'a self, lease: &'a Lease, policy: Abandoned) -> Statement<'a> {
+    pub(crate) fn abandon<'a>(&'a self, lease: &'a Lease, policy: Abandoned) -> Statement<'a> {
         fenced(&self.abandon, lease, [Value::Int(abandoned_code(policy))])
     }
 
-    pub(super) fn resolve_complete<'a>(
+    pub(crate) fn resolve_complete<'a>(
         &'a self,
         seen: &'a Lease,
         recording: &'a [u8],
@@ -257,19 +257,19 @@ impl Statements {
         completion(&self.resolve_complete, seen, recording)
     }
 
-    pub(super) fn resolve_release<'a>(&'a self, seen: &'a Lease) -> Statement<'a> {
+    pub(crate) fn resolve_release<'a>(&'a self, seen: &'a Lease) -> Statement<'a> {
         fenced(&self.resolve_release, seen, [])
     }
 
-    pub(super) fn purge(&self, limit: u32) -> Statement<'_> {
+    pub(crate) fn purge(&self, limit: u32) -> Statement<'_> {
         Statement::by_index(&self.purge, vec![Value::Int(i64::from(limit))])
     }
 
-    pub(super) fn keep(&self, limit: u32) -> Statement<'_> {
+    pub(crate) fn keep(&self, limit: u32) -> Statement<'_> {
         Statement::by_index(&self.keep, vec![Value::Int(i64::from(limit))])
     }
 
-    pub(super) fn resumable<'a>(
+    pub(crate) fn resumable<'a>(
         &'a self,
         operation: &'a ShortText,
         after: Option<&'a RecordId>,

@@ -2,8 +2,8 @@
 
 use super::{Statements, principal};
 use crate::{
-    names::lock_bits,
-    statement::{Statement, Value},
+    sql::names::lock_bits,
+    sql::statement::{Statement, Value},
 };
 use idempotent_core::{Fingerprint, Lease, RecordId, protocol::Claim};
 use idempotent_sql::{abandoned_code, sql_millis, status_code};

@@ -4,13 +4,13 @@ use std::{borrow::Cow, fmt::Write};
 
 use sqlx::{AssertSqlSafe, Postgres, SqlSafeStr, SqlStr, postgres::PgArguments, query::Query};
 
-use super::timeouts::ServerLimits;
+use crate::server::timeouts::ServerLimits;
 
 /// Settings of the planner for statements that name many records. With them it looks each record up
 /// by its id. It would otherwise read the whole table while that is small, and keep the plan while
 /// it grows, and each partition of a table that has many. It also overestimates the cost of many
 /// partitions, and would compile the statement to machine code, half a second each time.
-pub(super) const BY_INDEX: [(&str, &str); 4] = [
+pub(crate) const BY_INDEX: [(&str, &str); 4] = [
     ("enable_seqscan", "off"),
     ("enable_hashjoin", "off"),
     ("enable_mergejoin", "off"),
@@ -19,7 +19,7 @@ pub(super) const BY_INDEX: [(&str, &str); 4] = [
 /// One more setting for statements that need no other order than that of the ids. On an empty table
 /// the planner would read the whole index of the ids, and keep the plan while the table grows.
 /// Bitmaps are used for lookups only.
-pub(super) const BY_ID: (&str, &str) = ("enable_indexscan", "off");
+pub(crate) const BY_ID: (&str, &str) = ("enable_indexscan", "off");
 
 /// Settings of a plain statement. Under another isolation level one of two concurrent claims would
 /// fail and have to be sent again. The limits are those of the store's own sessions. Rows arrive
@@ -33,7 +33,7 @@ fn settings(limits: ServerLimits) -> String {
 }
 
 /// A parameter of a statement.
-pub(super) enum Value<'a> {
+pub(crate) enum Value<'a> {
     Bytes(Cow<'a, [u8]>),
     Int(i64),
     ByteArrays(Vec<&'a [u8]>),
@@ -41,32 +41,32 @@ pub(super) enum Value<'a> {
 }
 
 /// A statement and its parameters, which can be sent in either mode.
-pub(super) struct Statement<'a> {
-    pub(super) text: &'a SqlStr,
-    pub(super) values: Vec<Value<'a>>,
+pub(crate) struct Statement<'a> {
+    pub(crate) text: &'a SqlStr,
+    pub(crate) values: Vec<Value<'a>>,
     /// Whether a value is a response or the digest of a request. Such a value is never sent as
     /// text, because the server logs the text of a failing statement.
-    pub(super) confidential: bool,
+    pub(crate) confidential: bool,
     /// Whether the statement needs [`BY_INDEX`] where its session does not have it.
-    pub(super) by_index: bool,
+    pub(crate) by_index: bool,
 }
 
 impl<'a> Statement<'a> {
-    pub(super) fn new(text: &'a SqlStr, values: Vec<Value<'a>>) -> Self {
+    pub(crate) fn new(text: &'a SqlStr, values: Vec<Value<'a>>) -> Self {
         Self { text, values, confidential: false, by_index: false }
     }
 
-    pub(super) fn confidential(text: &'a SqlStr, values: Vec<Value<'a>>) -> Self {
+    pub(crate) fn confidential(text: &'a SqlStr, values: Vec<Value<'a>>) -> Self {
         Self { confidential: true, ..Self::new(text, values) }
     }
 
     /// A statement that looks many records up by their ids, in any session.
-    pub(super) fn by_index(text: &'a SqlStr, values: Vec<Value<'a>>) -> Self {
+    pub(crate) fn by_index(text: &'a SqlStr, values: Vec<Value<'a>>) -> Self {
         Self { by_index: true, ..Self::new(text, values) }
     }
 
     /// As a statement with separate parameters, which stays prepared on its connection by default.
-    pub(super) fn prepared(&self) -> Query<'_, Postgres, PgArguments> {
+    pub(crate) fn prepared(&self) -> Query<'_, Postgres, PgArguments> {
         self.values.iter().fold(sqlx::query(self.text.clone()), |query, value| match value {
             Value::Bytes(bytes) => query.bind(bytes.as_ref()),
             Value::Int(int) => query.bind(int),
@@ -77,7 +77,7 @@ impl<'a> Statement<'a> {
 
     /// Begins a transaction for a statement with separate parameters; it keeps the session in which
     /// the statement is prepared.
-    pub(super) fn begins(
+    pub(crate) fn begins(
         limits: ServerLimits,
         planner: impl IntoIterator<Item = (&'static str, &'static str)>,
     ) -> SqlStr {
@@ -92,7 +92,7 @@ impl<'a> Statement<'a> {
     /// As a single message, and so a single transaction, that leaves nothing in the session. Its
     /// parameters become literals of numbers and hexadecimal digits only, so nothing needs
     /// escaping. Not for [confidential](Self::confidential) values.
-    pub(super) fn plain(&self) -> AssertSqlSafe<String> {
+    pub(crate) fn plain(&self) -> AssertSqlSafe<String> {
         let mut text = settings(ServerLimits::STEP);
         self.write(&mut text);
         AssertSqlSafe(text)
@@ -121,7 +121,7 @@ impl<'a> Statement<'a> {
 
 impl Value<'_> {
     /// Appends the value as a literal of numbers and hexadecimal digits only.
-    pub(super) fn write(&self, text: &mut String) {
+    pub(crate) fn write(&self, text: &mut String) {
         match self {
             Self::Bytes(bytes) => write_bytes(text, bytes),
             Self::Int(int) => write_int(text, int),

@@ -15,40 +15,37 @@ use sqlx::{
 use sqlx_core::transaction::TransactionManager;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::{
+use crate::{
+    connect::open_transaction::execute_verified,
     error::{NoResponse, PgErrorKind, error_kind, is_reply},
-    io_thread::spawn,
-    server_health::{MAX_WAIT, ServerHealth},
-    timeouts::RESPONSE_TIMEOUT,
+    server::{
+        health::{MAX_WAIT, ServerHealth},
+        io_thread::spawn,
+        timeouts::{CLIENT_CHECK_INTERVAL, RESPONSE_TIMEOUT, STATEMENT_GRACE},
+    },
 };
-use crate::open_transaction::execute_verified;
 use idempotent_sql::{ConnectionLifecycle, PooledConnection};
 
 type Manager = <Postgres as sqlx::Database>::TransactionManager;
 
 /// How long the server may take to respond to a ping.
 const PING_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long a handler's statement may continue after the handler was dropped.
-pub(super) const STATEMENT_GRACE: Duration = Duration::from_secs(1);
-/// How often the server checks whether the client of a running statement is still connected
-/// (Postgres 14 and later).
-pub(super) const CLIENT_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The lifecycle of a store's connections.
-pub(super) struct PgLifecycle {
-    pub(super) health: Arc<ServerHealth>,
-    pub(super) hooks: Option<Hooks>,
+pub(crate) struct PgLifecycle {
+    pub(crate) health: Arc<ServerHealth>,
+    pub(crate) hooks: Option<Hooks>,
 }
 
 /// How the application's pool prepares each new session, and what the store then sets in it.
-pub(super) struct Hooks {
+pub(crate) struct Hooks {
     options: PgPoolOptions,
     settings: String,
 }
 
 impl Hooks {
     /// The store's settings replace those of the application's hook.
-    pub(super) fn new(options: PgPoolOptions, settings: &[(&str, &str)]) -> Self {
+    pub(crate) fn new(options: PgPoolOptions, settings: &[(&str, &str)]) -> Self {
         let settings = settings.iter().map(|(name, value)| format!("SET {name} = '{value}'; "));
         Self { options, settings: settings.collect() }
     }

@@ -22,31 +22,32 @@ static IO_THREAD: RuntimeThread = RuntimeThread::new("idempotency-pg");
 static PROBE_THREAD: RuntimeThread = RuntimeThread::new("idempotency-pg-probe");
 
 /// Runs a call so that everything it opens, spawns or sleeps on belongs to the thread's runtime.
-pub(super) async fn on_io_thread<T>(
+pub(crate) async fn on_io_thread<T>(
     operation: &'static str,
     call: impl Future<Output = Result<T, StoreError>> + Send,
 ) -> Result<T, StoreError> {
-    let runtime =
-        IO_THREAD.start().map_err(|error| StoreError::transient(super::NAME, operation, error))?;
+    let runtime = IO_THREAD
+        .start()
+        .map_err(|error| StoreError::transient(crate::error::NAME, operation, error))?;
     OnIoThread { runtime, call: Some(Box::pin(call)) }.await
 }
 
 /// Drops a value so that everything it spawns belongs to the thread's runtime.
-pub(super) fn in_io_context(drop: impl FnOnce()) {
+pub(crate) fn in_io_context(drop: impl FnOnce()) {
     let _context = IO_THREAD.started().map(Handle::enter);
     drop();
 }
 
 /// Spawns a task on the thread's runtime. Without the thread no connection exists, and the task is
 /// dropped.
-pub(super) fn spawn(task: impl Future<Output = ()> + Send + 'static) {
+pub(crate) fn spawn(task: impl Future<Output = ()> + Send + 'static) {
     if let Some(thread) = IO_THREAD.started() {
         thread.spawn(task);
     }
 }
 
 /// Spawns a probe of a server, on the thread for probes if it can be started.
-pub(super) fn spawn_probe(probe: impl Future<Output = ()> + Send + 'static) {
+pub(crate) fn spawn_probe(probe: impl Future<Output = ()> + Send + 'static) {
     match PROBE_THREAD.start() {
         Ok(thread) => drop(thread.spawn(probe)),
         Err(_) => spawn(probe),

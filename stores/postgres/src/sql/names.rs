@@ -2,7 +2,7 @@
 
 use sqlx::{AssertSqlSafe, SqlSafeStr, SqlStr};
 
-use super::timeouts::LOCK_TIMEOUT;
+use crate::server::timeouts::LOCK_TIMEOUT;
 use idempotent_core::RecordId;
 use idempotent_sql::TableName;
 
@@ -20,19 +20,19 @@ const LOCKED_TABLE: &str = "'{quoted_schema}\"{table}\"'::regclass::oid::bigint"
 
 /// The record's part of the key of an advisory lock. Ids are hashes, so the key is as unlikely to
 /// be a lock of the application as any other number.
-pub(super) fn lock_bits(id: &RecordId) -> i64 {
+pub(crate) fn lock_bits(id: &RecordId) -> i64 {
     let [a, b, c, d, e, f, g, h, ..] = *id.as_bytes();
     i64::from_be_bytes([a, b, c, d, e, f, g, h])
 }
 
 /// The name of a schema, which may contain any characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct SchemaName(String);
+pub(crate) struct SchemaName(String);
 
 impl SchemaName {
     /// The name of a schema that was found on the server; `None` if it cannot be part of a
     /// statement, in which parameters and placeholders are replaced.
-    pub(super) fn found(name: String) -> Option<Self> {
+    pub(crate) fn found(name: String) -> Option<Self> {
         let parameter = name
             .split('$')
             .skip(1)
@@ -40,7 +40,7 @@ impl SchemaName {
         (!parameter && !name.contains(['{', '}'])).then_some(Self(name))
     }
 
-    pub(super) fn as_str(&self) -> &str {
+    pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
 
@@ -58,19 +58,19 @@ impl From<TableName> for SchemaName {
 
 /// The schema and the name of the table.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Names {
+pub(crate) struct Names {
     /// `None` means the first schema in the server's `search_path` that has the table. It is
     /// looked up [once](super::table::Table).
-    pub(super) schema: Option<SchemaName>,
-    pub(super) table: TableName,
+    pub(crate) schema: Option<SchemaName>,
+    pub(crate) table: TableName,
     /// Whether each statement has to limit its own waits, because its session lacks the store's
     /// settings.
-    pub(super) bounded: bool,
+    pub(crate) bounded: bool,
 }
 
 impl Names {
     /// Fills in the names, which [`TableName`] has validated, and the time.
-    pub(super) fn fill(&self, text: &str) -> String {
+    pub(crate) fn fill(&self, text: &str) -> String {
         let schema = self.schema.as_ref().map(SchemaName::prefix).unwrap_or_default();
         // Header comments are removed, because parameters that are written as literals would be
         // replaced in them too.
@@ -92,11 +92,11 @@ impl Names {
     /// The SQL expression for the key of the advisory lock on a record. Tables of the same name in
     /// different schemas have different locks, whether the schema is named or found in the
     /// `search_path`.
-    pub(super) fn lock_key(&self, id: &RecordId) -> String {
+    pub(crate) fn lock_key(&self, id: &RecordId) -> String {
         self.fill(&format!("{} # {LOCKED_TABLE}", lock_bits(id)))
     }
 
-    pub(super) fn filled(&self, text: &str) -> SqlStr {
+    pub(crate) fn filled(&self, text: &str) -> SqlStr {
         // Shared, so that clones do not copy the text.
         AssertSqlSafe(std::sync::Arc::<str>::from(self.fill(text))).into_sql_str()
     }

@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use super::{lifecycle::CLIENT_CHECK_INTERVAL, server::Server};
+use crate::server::{Server, timeouts::CLIENT_CHECK_INTERVAL};
 
 /// The value of a setting that is local to a transaction, and marks it as one that the store has
 /// begun; also part of the name of its savepoint. It is random, so that no handler uses the same
@@ -11,24 +11,24 @@ use super::{lifecycle::CLIENT_CHECK_INTERVAL, server::Server};
 static MARK: LazyLock<u64> = LazyLock::new(|| fastrand::u64(1..));
 
 /// The [`MARK`] as the text of the setting.
-pub(super) fn mark() -> String {
+pub(crate) fn mark() -> String {
     format!("{:x}", *MARK)
 }
 
 /// The savepoint that precedes the handler's writes.
-pub(super) fn savepoint() -> String {
+pub(crate) fn savepoint() -> String {
     format!("idempotent_effects_{:x}", *MARK)
 }
 
 /// Marks the open transaction. The mark ends with the transaction: a handler can end its
 /// transaction by SQL and begin another, and a completion in that one would be recorded without the
 /// effects.
-pub(super) fn set_mark() -> String {
+pub(crate) fn set_mark() -> String {
     format!("SET LOCAL idempotent.transaction = '{}'", mark())
 }
 
 /// The same, for a session that was not opened with the store's settings.
-pub(super) fn set_mark_and_bound(server: Server) -> String {
+pub(crate) fn set_mark_and_bound(server: Server) -> String {
     let bound = match server.checks_clients {
         true => format!(
             "; SET LOCAL client_connection_check_interval = {}",

@@ -21,9 +21,9 @@ use tokio::{
     time::{Instant, sleep, timeout, timeout_at},
 };
 
-use super::{
+use crate::{
     error::{NoResponse, is_reply},
-    io_thread::spawn_probe,
+    server::io_thread::spawn_probe,
 };
 use idempotent_core::clock::millis;
 
@@ -38,12 +38,12 @@ const MAX_PROBE_TIMEOUT: Duration = Duration::from_secs(4);
 const PAUSE: Duration = Duration::from_millis(500);
 /// Longer waits are cut to this, so that no clock overflows, and no server setting, which is a
 /// 31-bit number of milliseconds.
-pub(super) const MAX_WAIT: Duration = Duration::from_secs(20 * 24 * 60 * 60);
+pub(crate) const MAX_WAIT: Duration = Duration::from_secs(20 * 24 * 60 * 60);
 /// Differs between two servers behind one address, and between two starts of one server.
 const IDENTITY: &str = "SELECT pg_postmaster_start_time()::text";
 
 /// What the store knows of the server's health.
-pub(super) struct ServerHealth {
+pub(crate) struct ServerHealth {
     options: PgConnectOptions,
     /// Whether the server may be behind a pooler, which accepts clients and queues their statements
     /// while all of the server's sessions are in use.
@@ -81,7 +81,7 @@ enum Probe {
 }
 
 impl ServerHealth {
-    pub(super) fn new(options: PgConnectOptions, pooled: bool) -> Arc<Self> {
+    pub(crate) fn new(options: PgConnectOptions, pooled: bool) -> Arc<Self> {
         Arc::new(Self {
             options,
             pooled,
@@ -91,16 +91,16 @@ impl ServerHealth {
         })
     }
 
-    pub(super) fn epoch(&self) -> u64 {
+    pub(crate) fn epoch(&self) -> u64 {
         self.state.borrow().epoch
     }
 
-    pub(super) fn is_down(&self) -> bool {
+    pub(crate) fn is_down(&self) -> bool {
         self.state.borrow().down
     }
 
     /// Presumes all idle connections dead. Pending calls may still get their response.
-    pub(super) fn invalidate_idle(&self) {
+    pub(crate) fn invalidate_idle(&self) {
         self.state.send_modify(|state| state.epoch += 1);
     }
 
@@ -109,7 +109,7 @@ impl ServerHealth {
     /// # Errors
     /// The error of the call, or [`NoResponse`] if the server is down or the time is over; the
     /// outcome is then unknown.
-    pub(super) async fn exchange<T>(
+    pub(crate) async fn exchange<T>(
         self: &Arc<Self>,
         limit: Duration,
         call: impl Future<Output = Result<T, sqlx::Error>> + Send,
@@ -160,7 +160,7 @@ impl ServerHealth {
 
     /// Starts a probe unless one is running. While the server is down, its task goes on probing
     /// until the store is dropped.
-    pub(super) fn probe(self: &Arc<Self>) {
+    pub(crate) fn probe(self: &Arc<Self>) {
         if self.probing.swap(true, Ordering::AcqRel) {
             return;
         }
@@ -179,7 +179,7 @@ impl ServerHealth {
     }
 
     /// The time limit of the next probe.
-    pub(super) fn probe_limit(&self) -> Duration {
+    pub(crate) fn probe_limit(&self) -> Duration {
         Duration::from_millis(self.probe_limit.load(Ordering::Relaxed))
     }
 

@@ -1,24 +1,26 @@
-//! Executing statements, with retries.
+//! What the rooms of the store work with: it finds the table, and sends statements, with retries.
 
-use std::{collections::HashMap, time::Duration};
+use std::{sync::Arc, time::Duration};
 
-use sqlx::{PgConnection, Row, SqlStr, postgres::PgRow};
+use sqlx::{PgConnection, SqlStr, postgres::PgRow};
 use tokio::time::sleep;
 
-use super::{
-    NAME, PostgresStore,
-    error::{PgErrorKind, error_class, error_kind, is_unusable, store_error},
-    server::StatementMode,
-    statement::{BY_ID, BY_INDEX, Statement},
-    timeouts::{BATCH_RESPONSE_TIMEOUT, RESPONSE_TIMEOUT, ServerLimits},
+use crate::{
+    connect::{open_transaction::OpenTransaction, pools::Pools},
+    error::{NAME, PgErrorKind, error_class, error_kind, is_unusable, store_error},
+    server::{
+        StatementMode,
+        timeouts::{BATCH_RESPONSE_TIMEOUT, RESPONSE_TIMEOUT, ServerLimits},
+    },
+    sql::{
+        names::Names,
+        statement::{BY_ID, BY_INDEX, Statement},
+        statements::Statements,
+        table::Table,
+    },
 };
-use crate::open_transaction::OpenTransaction;
-use idempotent_core::{
-    Lease, Record, RecordId, ShortText, StoreError,
-    protocol::{RenewOutcome, Renewal, Resolution, ResolveOutcome, ResumablePage, Snapshot},
-    store::Effect,
-};
-use idempotent_sql::{ConnectionPool, MARKED_PER_STATEMENT, PooledConnection, TimedRecord};
+use idempotent_core::{StoreError, store::Effect};
+use idempotent_sql::{ConnectionPool, PooledConnection, TimedRecord};
 
 /// How often a statement that lost against another transaction is repeated.
 const CONFLICT_RETRIES: u32 = 3;
@@ -26,12 +28,10 @@ const CONFLICT_RETRIES: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(4);
 /// How often a statement that waited in vain for a lock, each time 100 ms, is repeated.
 const LOCK_RETRIES: u32 = 9;
-/// The number of leases in one statement, so that it ends well before the server's time limit.
-const RENEWALS_PER_STATEMENT: usize = 1_000;
 
 /// When a statement may be sent again.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Resend {
+pub(crate) enum Resend {
     /// Always, except after a wait for a lock, which the caller handles.
     UnlessLocked,
     /// Always: the second execution has the same effect and result.
@@ -48,9 +48,49 @@ impl Resend {
     }
 }
 
-impl PostgresStore {
+/// The connections to a database, and a table in it. Clones share both.
+#[derive(Clone)]
+pub(crate) struct Engine {
+    pub(crate) pools: Pools,
+    pub(crate) table: Arc<Table>,
+}
+
+impl Engine {
+    /// The names that the application has set.
+    pub(crate) fn names(&self) -> &Names {
+        &self.table.names
+    }
+
+    /// The statements for the table, which the first call looks up.
+    pub(crate) async fn try_statements(&self) -> Result<&Arc<Statements>, sqlx::Error> {
+        match self.table.statements.get() {
+            Some(statements) => Ok(statements),
+            // Boxed: keeps the futures of all other calls small.
+            None => Box::pin(self.look_up_table()).await,
+        }
+    }
+
+    /// The same, with the error of an operation.
+    pub(crate) async fn statements(
+        &self,
+        operation: &'static str,
+    ) -> Result<&Arc<Statements>, StoreError> {
+        self.try_statements().await.map_err(|error| self.store_error(operation, error))
+    }
+
+    async fn look_up_table(&self) -> Result<&Arc<Statements>, sqlx::Error> {
+        let found = async {
+            let text = self.table.look_up();
+            // The session of these connections is never used by a handler.
+            let look_up = Statement::new(&text, Vec::new());
+            let rows = self.try_execute_on(&self.pools.renewals, &look_up, Resend::Always).await?;
+            self.table.statements_for(&rows)
+        };
+        self.table.statements.get_or_try_init(|| found).await
+    }
+
     /// Executes a statement, including its commit, and returns its rows.
-    pub(super) async fn execute(
+    pub(crate) async fn execute(
         &self,
         operation: &'static str,
         statement: Statement<'_>,
@@ -59,7 +99,8 @@ impl PostgresStore {
         self.execute_on(&self.pools.steps, operation, statement, resend).await
     }
 
-    async fn execute_on(
+    /// The same on these connections.
+    pub(crate) async fn execute_on(
         &self,
         connections: &ConnectionPool<PgConnection>,
         operation: &'static str,
@@ -71,22 +112,8 @@ impl PostgresStore {
             .map_err(|error| self.store_error(operation, error))
     }
 
-    pub(super) async fn resumable_page(
-        &self,
-        operation: &ShortText,
-        after: Option<&RecordId>,
-        limit: u32,
-    ) -> Result<ResumablePage, StoreError> {
-        const OPERATION: &str = "find resumable";
-        let statement = self.statements(OPERATION).await?.resumable(operation, after, limit);
-        let rows = self.execute(OPERATION, statement, Resend::Always).await?;
-        let ids = rows.iter().map(idempotent_sql::id_from_row).collect::<Result<_, _>>();
-        let ids = ids.map_err(|source| StoreError::unreadable(NAME, OPERATION, source))?;
-        Ok(ResumablePage::of(ids, limit))
-    }
-
     /// Executes a statement on these connections and returns the error of sqlx.
-    pub(super) async fn try_execute_on(
+    pub(crate) async fn try_execute_on(
         &self,
         connections: &ConnectionPool<PgConnection>,
         statement: &Statement<'_>,
@@ -97,7 +124,7 @@ impl PostgresStore {
 
     /// The same. Sets `repeated` if the statement was sent again without a response to the first
     /// one, which the server may still be executing.
-    pub(super) async fn try_execute_noting(
+    pub(crate) async fn try_execute_noting(
         &self,
         connections: &ConnectionPool<PgConnection>,
         statement: &Statement<'_>,
@@ -140,7 +167,7 @@ impl PostgresStore {
     }
 
     /// Executes a batch of steps once.
-    pub(super) async fn execute_batch(
+    pub(crate) async fn execute_batch(
         &self,
         connection: PooledConnection<PgConnection>,
         statement: &Statement<'_>,
@@ -184,7 +211,7 @@ impl PostgresStore {
 
     /// Returns a connection to its pool after a call, unless the call has failed with an error that
     /// makes it unusable.
-    pub(super) fn put_back<T>(
+    pub(crate) fn put_back<T>(
         &self,
         connection: PooledConnection<PgConnection>,
         sent: Result<T, &sqlx::Error>,
@@ -201,7 +228,7 @@ impl PostgresStore {
     }
 
     /// Executes a statement that changes a record if its guards hold; returns whether it did.
-    pub(super) async fn change(
+    pub(crate) async fn change(
         &self,
         operation: &'static str,
         statement: Statement<'_>,
@@ -211,7 +238,7 @@ impl PostgresStore {
     }
 
     /// Reads a record; `None` if the statement returned no row.
-    pub(super) async fn read(
+    pub(crate) async fn read(
         &self,
         operation: &'static str,
         statement: Statement<'_>,
@@ -220,84 +247,7 @@ impl PostgresStore {
         record(operation, &rows)
     }
 
-    pub(super) async fn renew_leases(
-        &self,
-        leases: &[Renewal],
-    ) -> Result<Vec<RenewOutcome>, StoreError> {
-        if leases.is_empty() {
-            return Ok(Vec::new());
-        }
-        let statements = self.statements("renew").await?;
-        let mut renewals = HashMap::new();
-        for leases in leases.chunks(RENEWALS_PER_STATEMENT) {
-            let statement = statements.renew(leases);
-            for row in self
-                .execute_on(&self.pools.renewals, "renew", statement, Resend::UnlessLocked)
-                .await?
-            {
-                let (lease, renewed) =
-                    renewed(&row).map_err(|source| StoreError::permanent(NAME, "renew", source))?;
-                renewals.insert(lease, renewed);
-            }
-        }
-        let outcome = |renewal: &Renewal| match renewals.get(&renewal.lease) {
-            Some(true) => RenewOutcome::Renewed,
-            // Another transaction has locked the record.
-            Some(false) => RenewOutcome::Unknown,
-            None => RenewOutcome::Fenced,
-        };
-        Ok(leases.iter().map(outcome).collect())
-    }
-
-    pub(super) async fn resolve_held(
-        &self,
-        seen: &Lease,
-        resolution: &Resolution,
-    ) -> Result<ResolveOutcome, StoreError> {
-        let statements = self.statements("resolve").await?;
-        let statement = match resolution {
-            Resolution::Complete(recording) => statements.resolve_complete(seen, recording),
-            Resolution::Release => statements.resolve_release(seen),
-        };
-        if self.change("resolve", statement, Resend::UnlessLost).await? {
-            return Ok(ResolveOutcome::Resolved);
-        }
-        self.change("resolve", statements.shorten(seen), Resend::Always).await?;
-        Ok(ResolveOutcome::Conflict)
-    }
-
-    pub(super) async fn remove_expired(&self, limit: u32) -> Result<u64, StoreError> {
-        let statements = self.statements("purge").await?;
-        let removed = self.count_changed(statements.purge(limit)).await?;
-        if removed < u64::from(limit) {
-            self.execute("purge", statements.shorten_expired(), Resend::Always).await?;
-            while self.count_changed(statements.keep(MARKED_PER_STATEMENT)).await?
-                == u64::from(MARKED_PER_STATEMENT)
-            {}
-        }
-        Ok(removed)
-    }
-
-    pub(super) async fn look_up_record(
-        &self,
-        id: &RecordId,
-    ) -> Result<Option<Snapshot>, StoreError> {
-        let statement = self.statements("look up").await?.read(id);
-        let read = self.read("look up", statement).await?;
-        let record = |(record, at): (Option<Record>, _)| {
-            record.filter(|record| !record.is_expired(at)).map(|record| (record, at))
-        };
-        Ok(read.and_then(record).map(|(record, at)| Snapshot::new(record, at)))
-    }
-
-    pub(super) async fn count_changed(&self, statement: Statement<'_>) -> Result<u64, StoreError> {
-        let rows = self.execute("purge", statement, Resend::Always).await?;
-        let count = rows.first().map(|row| row.try_get::<i64, _>("changed")).transpose();
-        let count = count.map_err(|error| self.store_error("purge", error))?;
-        Ok(count.and_then(|count| u64::try_from(count).ok()).unwrap_or_default())
-    }
-
-    pub(super) fn store_error(&self, operation: &'static str, error: sqlx::Error) -> StoreError {
+    pub(crate) fn store_error(&self, operation: &'static str, error: sqlx::Error) -> StoreError {
         store_error(operation, &self.names().table, error)
     }
 }
@@ -329,15 +279,4 @@ async fn execute_in_transaction(
 fn record(operation: &'static str, rows: &[PgRow]) -> Result<Option<TimedRecord>, StoreError> {
     let read = rows.first().map(idempotent_sql::record_from_row).transpose();
     read.map_err(|source| StoreError::unreadable(NAME, operation, source))
-}
-
-/// Decodes what `claim.sql` returns of the record in the first row; `None` if there is no row.
-pub(super) fn claimed(rows: &[PgRow]) -> Result<Option<TimedRecord>, StoreError> {
-    let read = rows.first().map(idempotent_sql::claimed_from_row).transpose();
-    read.map_err(|source| StoreError::unreadable(NAME, "claim", source))
-}
-
-/// Decodes a row of `renew.sql`.
-fn renewed(row: &PgRow) -> Result<(Lease, bool), Box<dyn std::error::Error + Send + Sync>> {
-    Ok((idempotent_sql::lease_from_row(row)?, row.try_get("renewed")?))
 }

@@ -1,0 +1,32 @@
+//! Verifies that the table is one that the statements can use.
+
+use sqlx::{AssertSqlSafe, Row as _, postgres::PgRow};
+
+use crate::{engine::Engine, error::NAME};
+use idempotent_core::StoreError;
+use idempotent_sql::{TableFacts, columns};
+
+const TABLE: &str = include_str!("../sql/table.sql");
+
+/// Refuses a table without the constraint on which claims depend, or with columns that the
+/// statements lack or leave empty.
+pub(crate) async fn verify(engine: &Engine, operation: &'static str) -> Result<(), StoreError> {
+    let to_store_error = |error| engine.store_error(operation, error);
+    let text = TABLE.replace("{columns}", &format!("ARRAY[{}]", columns()));
+    let names = &engine.statements(operation).await?.names;
+    let text = AssertSqlSafe(names.fill(&text));
+    let mut connection = engine.pools.steps.get_verified().await.map_err(to_store_error)?;
+    let row = sqlx::raw_sql(text).fetch_one(&mut *connection).await;
+    engine.put_back(connection, row.as_ref());
+    let facts = row.and_then(|row| facts(&row)).map_err(to_store_error)?;
+    let verified = facts.verify(&names.table);
+    verified.map_err(|unsuitable| StoreError::permanent(NAME, operation, unsuitable))
+}
+
+fn facts(row: &PgRow) -> Result<TableFacts, sqlx::Error> {
+    Ok(TableFacts {
+        keyed: row.try_get("keyed")?,
+        unfilled: row.try_get::<Vec<String>, _>("unfilled")?.join(", "),
+        lacking: row.try_get::<Vec<String>, _>("lacking")?.join(", "),
+    })
+}
