@@ -94,8 +94,9 @@ pub(super) fn folder(name: &str) -> std::path::PathBuf {
 /// The names of a folder's files, in order.
 fn files(name: &str) -> Vec<String> {
     let files = std::fs::read_dir(folder(name)).unwrap();
-    let mut files: Vec<_> =
-        files.map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
+    let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
+    // Rust modules lie beside the SQL.
+    let mut files: Vec<_> = names.filter(|name| !name.ends_with(".rs")).collect();
     files.sort_unstable();
     files
 }

@@ -7,13 +7,18 @@ use sqlx::{
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous},
 };
 
-use super::{
-    BUSY_TIMEOUT, NAME,
-    connections::{first_ready, verify},
+use crate::{
+    connect::connections::{first_ready, verify},
     error::{cannot_open, is_lost_race, store_error, unsafe_setting},
+    store::BUSY_TIMEOUT,
+    store::NAME,
 };
 use idempotent_core::{StoreError, store::url};
 use idempotent_sql::{ConnectionPool, Lifetime, PooledConnection, TableName};
+
+pub(crate) mod connections;
+pub(crate) mod database_file;
+pub(crate) mod hooks;
 
 const READERS: usize = 4;
 /// Earlier versions can corrupt a database whose WAL file is reset while another connection reads.
@@ -23,7 +28,7 @@ const OPEN_ATTEMPTS: u32 = 100;
 const OPEN_PAUSE: Duration = Duration::from_millis(50);
 
 /// Opens the write connection and creates the pool of read connections.
-pub(super) async fn connect(
+pub(crate) async fn connect(
     options: SqliteConnectOptions,
 ) -> Result<(ConnectionPool<SqliteConnection>, ConnectionPool<SqliteConnection>), StoreError> {
     let options = options.busy_timeout(BUSY_TIMEOUT);
@@ -42,7 +47,7 @@ pub(super) async fn connect(
 const PARAMETERS: [&str; 4] = ["mode", "cache", "immutable", "vfs"];
 
 /// Parses a URL.
-pub(super) fn parse(url: &str) -> Result<SqliteConnectOptions, StoreError> {
+pub(crate) fn parse(url: &str) -> Result<SqliteConnectOptions, StoreError> {
     url::verify_file(NAME, url, &PARAMETERS)?;
     let path = url.strip_prefix("sqlite:").map(|rest| rest.strip_prefix("//").unwrap_or(rest));
     let (file, parameters) = match path {
@@ -88,7 +93,7 @@ async fn open_writer(writer: &ConnectionPool<SqliteConnection>) -> Result<(), sq
 
 /// Refuses connections that could lose or corrupt what they acknowledged. Returns the path of the
 /// file.
-pub(super) async fn check(
+pub(crate) async fn check(
     connections: &ConnectionPool<SqliteConnection>,
 ) -> Result<String, StoreError> {
     let mut connection = connections.get().await.map_err(to_store_error)?;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use idempotent_core::StoreError;
 use idempotent_sql::group_commit::BatchCounts;
 
-use crate::{SqliteStore, connect, statements::Statements};
+use crate::{SqliteStore, connect, sql::Statements};
 
 /// The store with other statements; `alter` gets the name of each statement and its text.
 pub fn alter_sqlite(store: SqliteStore, alter: impl Fn(&str, &str) -> String) -> SqliteStore {

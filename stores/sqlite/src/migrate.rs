@@ -3,15 +3,18 @@
 
 use sqlx::{Connection as _, Sqlite, SqliteConnection, Transaction};
 
-use super::{
-    NAME, SqliteStore,
-    connections::{Access, return_connection},
+use crate::{
+    connect::connections::{Access, return_connection},
+    engine::retry::RetryDeadline,
     error::is_missing_table,
-    retry::RetryDeadline,
-    statements::filled,
+    sql::filled,
+    store::NAME,
+    store::SqliteStore,
 };
 use idempotent_core::StoreError;
 use idempotent_sql::{AppliedVersion, Migration};
+
+pub(crate) mod table;
 
 const LIST: &str = include_str!("sql/migrations.sql");
 const APPLIED: &str = r#"
@@ -26,7 +29,7 @@ const MIGRATIONS: [Migration; 1] =
 impl SqliteStore {
     /// Applies the pending migrations. An up-to-date database is only read, so that a start does
     /// not wait for a writer.
-    pub(super) async fn apply_migrations(&self) -> Result<(), StoreError> {
+    pub(crate) async fn apply_migrations(&self) -> Result<(), StoreError> {
         let applied = self.applied_version("migrate").await?;
         if self.pending("migrate", applied)?.next().is_none() {
             return Ok(());
@@ -46,7 +49,7 @@ impl SqliteStore {
     }
 
     /// Refuses a table that is older than this release needs, or newer than it can use.
-    pub(super) async fn check_version(&self) -> Result<(), StoreError> {
+    pub(crate) async fn check_version(&self) -> Result<(), StoreError> {
         let applied = self.applied_version("check").await?;
         if self.pending("check", applied)?.next().is_some() {
             return Err(StoreError::permanent(

@@ -12,18 +12,20 @@ use bytes::Bytes;
 use sqlx::{SqlSafeStr, SqlStr, Sqlite, SqliteConnection};
 use tokio::time::timeout;
 
-use super::{
-    BUSY_TIMEOUT, NAME, SqliteStore,
-    connections::Access,
-    database_file::DatabaseFile,
+use crate::{
+    connect::connections::Access,
+    connect::database_file::DatabaseFile,
+    connect::hooks::TransactionFault,
+    engine::renewals,
+    engine::waiting_owners::WaitingOwners,
+    engine::write_lock::{WaitLimit, WriteLockObserver},
     error::{is_missing_savepoint, store_error},
-    execute::renewals,
-    guarded_transaction::GuardedTransaction,
-    hooks::TransactionFault,
-    statement::Statement,
-    statements::Statements,
-    waiting_owners::WaitingOwners,
-    write_lock::{WaitLimit, WriteLockObserver},
+    sql::Statements,
+    sql::statement::Statement,
+    store::BUSY_TIMEOUT,
+    store::NAME,
+    store::SqliteStore,
+    transaction::guarded::GuardedTransaction,
 };
 use idempotent_core::{
     Abandoned, Lease, RecordId, RecordState, StoreError,
@@ -32,6 +34,8 @@ use idempotent_core::{
     transition::{self, Change},
 };
 use idempotent_sql::{ClaimContention, PooledConnection, fence};
+
+pub(crate) mod guarded;
 
 struct SqliteTransaction {
     open: GuardedTransaction,

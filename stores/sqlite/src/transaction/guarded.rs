@@ -15,13 +15,14 @@ use sqlx::{
 };
 use sqlx_core::transaction::TransactionManager as _;
 
-use super::{
-    BUSY_TIMEOUT, LOCK_TIMEOUT,
+use crate::{
+    connect::hooks::{ConnectionHooks, TransactionFault},
+    engine::retry::RetryDeadline,
+    engine::write_lock::{WaitLimit, WriteLockObserver},
     error::{had_no_effect, is_busy, is_unusable},
-    hooks::{ConnectionHooks, TransactionFault},
-    retry::RetryDeadline,
-    statements::SETTINGS,
-    write_lock::{WaitLimit, WriteLockObserver},
+    sql::SETTINGS,
+    store::BUSY_TIMEOUT,
+    store::LOCK_TIMEOUT,
 };
 use idempotent_sql::PooledConnection;
 
@@ -67,7 +68,7 @@ impl HookedConnection {
 
 /// Observes the lock on one of the store's own connections that has waited for it outside a
 /// transaction.
-pub(super) async fn observe_lock(
+pub(crate) async fn observe_lock(
     connection: &mut PooledConnection<SqliteConnection>,
     lock: &WriteLockObserver,
 ) {
@@ -79,13 +80,13 @@ pub(super) async fn observe_lock(
 }
 
 /// The time limit of the statements on a connection, until it is dropped.
-pub(super) struct LimitedTime(Option<Arc<HookedConnection>>);
+pub(crate) struct LimitedTime(Option<Arc<HookedConnection>>);
 
 impl LimitedTime {
     /// Limits the time of the statements on one of the store's own connections. A statement that
     /// exceeds it fails as interrupted, and its transaction is rolled back. On a connection of the
     /// application there is no limit.
-    pub(super) async fn begin(
+    pub(crate) async fn begin(
         connection: &mut PooledConnection<SqliteConnection>,
         limit: Duration,
     ) -> Result<Self, sqlx::Error> {
@@ -125,7 +126,7 @@ async fn set_busy_timeout(
 ///
 /// A connection that a handler has used is reused only if the handler left nothing on it: no
 /// transaction, setting, temporary table or attached database.
-pub(super) struct GuardedTransaction {
+pub(crate) struct GuardedTransaction {
     connection: CloseOnDrop,
     hooked: Arc<HookedConnection>,
     used_by_handler: bool,
@@ -140,7 +141,7 @@ impl GuardedTransaction {
     /// # Errors
     /// When other connections have held the lock in turn for 5 seconds, or for a second longer than
     /// `wait_limit` if that is more.
-    pub(super) async fn begin(
+    pub(crate) async fn begin(
         connection: PooledConnection<SqliteConnection>,
         lock: Arc<WriteLockObserver>,
         statements: &SqlStr,
@@ -197,24 +198,24 @@ impl GuardedTransaction {
         Ok(self)
     }
 
-    pub(super) fn connection(&self) -> &SqliteConnection {
+    pub(crate) fn connection(&self) -> &SqliteConnection {
         self.connection.get()
     }
 
     /// The connection, for statements of the store.
-    pub(super) fn own_connection(&mut self) -> &mut SqliteConnection {
+    pub(crate) fn own_connection(&mut self) -> &mut SqliteConnection {
         self.connection.get_mut()
     }
 
     /// The connection, for a handler.
-    pub(super) fn connection_mut(&mut self) -> &mut SqliteConnection {
+    pub(crate) fn connection_mut(&mut self) -> &mut SqliteConnection {
         (self.used_by_handler, self.clean) = (true, false);
         self.own_connection()
     }
 
     /// Verifies that a commit would commit this transaction as a whole, as far as sqlx and the
     /// hooks know.
-    pub(super) async fn check(&mut self) -> Result<(), TransactionFault> {
+    pub(crate) async fn check(&mut self) -> Result<(), TransactionFault> {
         if self.used_by_handler && Manager::get_transaction_depth(self.connection()) != 1 {
             // The rollback of a nested transaction that the handler dropped may still be queued for
             // SQLite's thread; the ping is queued behind it.
@@ -231,14 +232,14 @@ impl GuardedTransaction {
 
     /// Evaluates the row of [`SETTINGS`] that was read after the handler had finished; returns the
     /// number of rows that the last write changed.
-    pub(super) fn inspect(&mut self, row: &SqliteRow) -> Result<u64, sqlx::Error> {
+    pub(crate) fn inspect(&mut self, row: &SqliteRow) -> Result<u64, sqlx::Error> {
         self.clean = row.try_get::<String, _>("settings")? == self.hooked.settings;
         Ok(u64::try_from(row.try_get::<i64, _>("changed")?).unwrap_or(0))
     }
 
     /// Commits. After an error the transaction may or may not have been committed, unless the error
     /// proves that it was not.
-    pub(super) async fn commit(mut self) -> Result<(), sqlx::Error> {
+    pub(crate) async fn commit(mut self) -> Result<(), sqlx::Error> {
         if !self.hooked.guard.begin_end() {
             return Err(sqlx::Error::AnyDriverError(TransactionFault::Ended.into()));
         }
@@ -258,7 +259,7 @@ impl GuardedTransaction {
         }
     }
 
-    pub(super) async fn roll_back(self) {
+    pub(crate) async fn roll_back(self) {
         if self.hooked.guard.begin_end() {
             self.hooked.guard.stop();
             self.undo().await;

@@ -14,7 +14,7 @@ use std::{
 const VERIFIED_EVERY: Duration = Duration::from_millis(500);
 
 /// The file that the database had when the store was opened.
-pub(super) struct DatabaseFile {
+pub(crate) struct DatabaseFile {
     path: PathBuf,
     /// `None` if there is no file at the path, such as for a database in memory.
     opened: Option<FileId>,
@@ -45,7 +45,7 @@ impl FileId {
 impl DatabaseFile {
     /// The file of a database that has just been opened: `configured` is its name in the options,
     /// `resolved` the name that SQLite uses, without symbolic links.
-    pub(super) fn opened(configured: &Path, resolved: &str) -> Self {
+    pub(crate) fn opened(configured: &Path, resolved: &str) -> Self {
         let resolved = PathBuf::from(resolved);
         let opened = FileId::at(&resolved).ok();
         // A symbolic link can be changed to lead to another file. A name with the scheme `file:`
@@ -57,7 +57,7 @@ impl DatabaseFile {
     }
 
     /// Verifies before a write that the path still leads to the file.
-    pub(super) fn verify(&self) -> Result<(), sqlx::Error> {
+    pub(crate) fn verify(&self) -> Result<(), sqlx::Error> {
         let Some(opened) = self.opened else { return Ok(()) };
         match FileId::at(&self.path) {
             Ok(file) if file != opened => {}
@@ -69,7 +69,7 @@ impl DatabaseFile {
     }
 
     /// Verifies the file unless it was verified within the last half second.
-    pub(super) fn verify_sometimes(&self) -> Result<(), sqlx::Error> {
+    pub(crate) fn verify_sometimes(&self) -> Result<(), sqlx::Error> {
         let now = self.since.elapsed().as_millis().try_into().unwrap_or(u64::MAX);
         let next = self.verified.load(Ordering::Relaxed);
         if u128::from(now.saturating_sub(next)) < VERIFIED_EVERY.as_millis() {
@@ -88,6 +88,6 @@ impl DatabaseFile {
      written to it any more; restart the process, or put the file back in its place",
     path.display()
 )]
-pub(super) struct FileChanged {
+pub(crate) struct FileChanged {
     path: PathBuf,
 }

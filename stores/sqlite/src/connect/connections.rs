@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use sqlx::{Row as _, SqliteConnection};
 
-use super::{
-    SqliteStore,
+use crate::{
     error::{is_transient, is_unusable, unsafe_setting},
+    store::SqliteStore,
 };
 use idempotent_sql::{ConnectionPool, PooledConnection};
 
@@ -24,7 +24,7 @@ struct Verified;
 
 /// What a connection is used for.
 #[derive(Clone, Copy)]
-pub(super) enum Access {
+pub(crate) enum Access {
     Read,
     Write,
 }
@@ -32,7 +32,7 @@ pub(super) enum Access {
 impl SqliteStore {
     /// Returns a connection, after verifying the file of the database. For a read on one of the
     /// store's own connections that was verified before, this is not done each time.
-    pub(super) async fn connection(
+    pub(crate) async fn connection(
         &self,
         access: Access,
     ) -> Result<PooledConnection<SqliteConnection>, sqlx::Error> {
@@ -61,7 +61,7 @@ impl SqliteStore {
     }
 
     /// Verifies the file and a connection that [`connection`](Self::connection) has not returned.
-    pub(super) async fn ready_to_write(
+    pub(crate) async fn ready_to_write(
         &self,
         connection: PooledConnection<SqliteConnection>,
     ) -> Result<PooledConnection<SqliteConnection>, sqlx::Error> {
@@ -88,7 +88,7 @@ impl SqliteStore {
 
 /// Returns the first connection, from this one on, that has no open transaction and safe settings.
 /// Closes the others, so that what was left on them does not last.
-pub(super) async fn first_ready(
+pub(crate) async fn first_ready(
     connections: &ConnectionPool<SqliteConnection>,
     mut connection: PooledConnection<SqliteConnection>,
 ) -> Result<PooledConnection<SqliteConnection>, sqlx::Error> {
@@ -111,7 +111,7 @@ pub(super) async fn first_ready(
 }
 
 /// Returns a connection to its pool after its statement has ended.
-pub(super) fn return_connection<T>(
+pub(crate) fn return_connection<T>(
     connection: PooledConnection<SqliteConnection>,
     ended: Result<T, sqlx::Error>,
 ) -> Result<T, sqlx::Error> {
@@ -123,7 +123,7 @@ pub(super) fn return_connection<T>(
 }
 
 /// Verifies that a connection has no open transaction and safe settings.
-pub(super) async fn verify(connection: &mut SqliteConnection) -> Result<(), sqlx::Error> {
+pub(crate) async fn verify(connection: &mut SqliteConnection) -> Result<(), sqlx::Error> {
     let row = sqlx::query(VERIFY).fetch_one(connection).await?;
     let (synchronous, journal): (i64, String) = (row.try_get(0)?, row.try_get(1)?);
     if !journal.eq_ignore_ascii_case("wal") {

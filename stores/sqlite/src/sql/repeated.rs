@@ -8,13 +8,13 @@ use std::iter;
 
 use sqlx::{SqlStr, SqliteConnection};
 
-use super::statement::{Value, bound, changes, shared};
+use crate::sql::statement::{Value, bound, changes, shared};
 
 /// The most records in one call, as a power of two.
 const MAX_COPIES: u32 = 6;
 
 /// A statement in texts for 1, 2, 4, … records, so that few texts are prepared.
-pub(super) struct RepeatedStatement {
+pub(crate) struct RepeatedStatement {
     /// One statement for 2ⁿ records, by n.
     joined: Vec<SqlStr>,
     /// 2ⁿ copies of the statement, by n.
@@ -27,7 +27,7 @@ pub(super) struct RepeatedStatement {
 impl RepeatedStatement {
     /// Prepares a statement whose first line that begins with `WHERE` ends its list of tables;
     /// `separator` is what another table in that list needs before its name.
-    pub(super) fn new(text: &str, separator: &str) -> Self {
+    pub(crate) fn new(text: &str, separator: &str) -> Self {
         let lines = || text.lines().filter(|line| !line.starts_with("--"));
         let text = lines().collect::<Vec<_>>().join("\n");
         let mut parts = text.split('?');
@@ -60,7 +60,7 @@ impl RepeatedStatement {
     }
 
     /// Executes the statement for all records together; returns whether it has changed all of them.
-    pub(super) async fn changes_all<const N: usize>(
+    pub(crate) async fn changes_all<const N: usize>(
         &self,
         connection: &mut SqliteConnection,
         records: &[[Value<'_>; N]],
@@ -74,7 +74,7 @@ impl RepeatedStatement {
     }
 
     /// Executes the statement for each record; returns for each whether it has changed a record.
-    pub(super) async fn execute_each<const N: usize>(
+    pub(crate) async fn execute_each<const N: usize>(
         &self,
         connection: &mut SqliteConnection,
         records: &[[Value<'_>; N]],

@@ -8,18 +8,18 @@ use sqlx::{
     query::Query, sqlite::SqliteArguments,
 };
 
-pub(super) type Statement<'a> = Query<'a, Sqlite, SqliteArguments>;
+pub(crate) type Statement<'a> = Query<'a, Sqlite, SqliteArguments>;
 
 /// A value of a parameter.
 #[derive(Clone)]
-pub(super) enum Value<'a> {
+pub(crate) enum Value<'a> {
     Bytes(Cow<'a, [u8]>),
     Int(i64),
     Text(&'a str),
 }
 
 /// A statement with the values of its parameters.
-pub(super) fn bound<'a>(
+pub(crate) fn bound<'a>(
     text: &SqlStr,
     values: impl IntoIterator<Item = Value<'a>>,
 ) -> Statement<'a> {
@@ -31,18 +31,18 @@ pub(super) fn bound<'a>(
     })
 }
 
-pub(super) fn bytes(bytes: &[u8]) -> Value<'_> {
+pub(crate) fn bytes(bytes: &[u8]) -> Value<'_> {
     Value::Bytes(Cow::Borrowed(bytes))
 }
 
 /// Shares the text, so that clones do not copy it.
-pub(super) fn shared(text: String) -> SqlStr {
+pub(crate) fn shared(text: String) -> SqlStr {
     AssertSqlSafe(Arc::<str>::from(text)).into_sql_str()
 }
 
 /// Executes a text of several statements; adds to `changed` how many rows each of them has changed.
 /// For a statement that is not an `INSERT`, `UPDATE` or `DELETE` the number has no meaning.
-pub(super) async fn changes(
+pub(crate) async fn changes(
     text: Statement<'_>,
     connection: &mut SqliteConnection,
     changed: &mut Vec<u64>,

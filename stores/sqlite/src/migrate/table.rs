@@ -2,20 +2,21 @@
 
 use sqlx::{Row as _, sqlite::SqliteRow};
 
-use super::{
-    NAME, SqliteStore,
-    connections::{Access, return_connection},
-    statements::filled,
+use crate::{
+    connect::connections::{Access, return_connection},
+    sql::filled,
+    store::NAME,
+    store::SqliteStore,
 };
 use idempotent_core::StoreError;
 use idempotent_sql::{MissingTable, TableFacts, columns};
 
-const TABLE: &str = include_str!("sql/table.sql");
+const TABLE: &str = include_str!("../sql/table.sql");
 
 impl SqliteStore {
     /// Refuses a table without the constraint on which claims depend, or with columns that the
     /// statements lack or leave empty.
-    pub(super) async fn verify_table(&self, operation: &'static str) -> Result<(), StoreError> {
+    pub(crate) async fn verify_table(&self, operation: &'static str) -> Result<(), StoreError> {
         let to_store_error = |error| self.store_error(operation, error);
         let table = &self.statements.table;
         let text = filled(table, &TABLE.replace("{columns}", &columns()));

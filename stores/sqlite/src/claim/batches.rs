@@ -8,14 +8,15 @@ use std::{
 use bytes::Bytes;
 use sqlx::SqliteConnection;
 
-use super::{
-    NAME, SqliteStore,
-    connections::{Access, return_connection},
+use crate::{
+    connect::connections::{Access, return_connection},
+    engine::retry::RetryDeadline,
     error::is_busy,
-    guarded_transaction::{self, LimitedTime},
-    retry::RetryDeadline,
-    statement::{Statement, Value},
-    statements::{Statements, claim_values, completion_values},
+    sql::statement::{Statement, Value},
+    sql::{Statements, claim_values, completion_values},
+    store::NAME,
+    store::SqliteStore,
+    transaction::guarded::{self, LimitedTime},
 };
 use idempotent_core::{Lease, RecordId, StoreError, protocol::Claim, store::RuntimeThread};
 use idempotent_sql::{
@@ -25,7 +26,7 @@ use idempotent_sql::{
 
 /// How many steps are executed side by side before further ones are executed in batches. A file has
 /// one writer.
-pub(super) const ALONE: usize = 1;
+pub(crate) const ALONE: usize = 1;
 /// About how many bytes a step writes beside its recording.
 const STEP_BYTES: usize = 256;
 /// How long the statements of a batch may take; then its steps are executed alone.
@@ -37,13 +38,13 @@ const STEP_LIMIT: Duration = Duration::from_secs(2);
 static BATCH_THREAD: RuntimeThread = RuntimeThread::new("idempotency-sqlite");
 
 /// The writes of one table that can be executed in batches.
-pub(super) type Group = GroupCommit<WriteStep, Written>;
+pub(crate) type Group = GroupCommit<WriteStep, Written>;
 /// Whether a step in a batch has changed a record.
 type Written = Result<bool, Locked>;
 
 /// A write that can be executed in a batch.
 #[derive(Clone)]
-pub(super) enum WriteStep {
+pub(crate) enum WriteStep {
     /// Claims a key that has no record, or whose record has expired.
     Claim(RecordId, Claim),
     Complete(Lease, Bytes),
@@ -52,7 +53,7 @@ pub(super) enum WriteStep {
 /// The file stayed locked by another connection; nothing was executed.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("the file stayed locked by another connection")]
-pub(super) struct Locked;
+pub(crate) struct Locked;
 
 impl GroupedStep for WriteStep {
     fn bytes(&self) -> usize {
@@ -98,14 +99,14 @@ impl SqliteStore {
         self.with_limits(GroupCommitLimits { bytes, ..limits })
     }
 
-    pub(super) fn with_limits(self, limits: GroupCommitLimits) -> Self {
+    pub(crate) fn with_limits(self, limits: GroupCommitLimits) -> Self {
         Self { group: Group::new(limits), ..self }
     }
 }
 
 impl SqliteStore {
     /// Executes a step alone or in a batch; returns whether it changed a record.
-    pub(super) async fn write_in_turn(
+    pub(crate) async fn write_in_turn(
         &self,
         operation: &'static str,
         step: WriteStep,
@@ -190,7 +191,7 @@ impl SqliteStore {
             let begun = sqlx::query("BEGIN IMMEDIATE").execute(&mut *connection).await;
             let Err(error) = begun else { return Ok(connection) };
             if is_busy(&error) {
-                guarded_transaction::observe_lock(&mut connection, &self.lock).await;
+                guarded::observe_lock(&mut connection, &self.lock).await;
             }
             return_connection(connection, Err(error))
                 .or_else(|error| if deadline.allows_retry(&error) { Ok(()) } else { Err(error) })?;

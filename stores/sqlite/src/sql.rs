@@ -2,9 +2,9 @@
 
 use sqlx::SqlStr;
 
-use super::{
-    repeated::RepeatedStatement,
-    statement::{Statement, Value, bound, bytes, shared},
+use crate::{
+    sql::repeated::RepeatedStatement,
+    sql::statement::{Statement, Value, bound, bytes, shared},
 };
 use idempotent_core::{
     Abandoned, Lease, OwnerToken, RecordId, ShortText,
@@ -12,8 +12,11 @@ use idempotent_core::{
 };
 use idempotent_sql::{TableName, abandoned_code, sql_millis, status_code};
 
+pub(crate) mod repeated;
+pub(crate) mod statement;
+
 /// Reads the connection's settings; `changed` is the number of rows that the last write changed.
-pub(super) const SETTINGS: &str = include_str!("sql/connection.sql");
+pub(crate) const SETTINGS: &str = include_str!("sql/connection.sql");
 /// Milliseconds since the Unix epoch; constant within a statement.
 const NOW: &str = "CAST(unixepoch('subsec') * 1000 AS INTEGER)";
 
@@ -46,16 +49,16 @@ texts! {
 }
 
 /// The statements of one table.
-pub(super) struct Statements {
-    pub(super) table: TableName,
-    pub(super) in_transaction: TransactionStatements,
-    pub(super) claim_batch: RepeatedStatement,
-    pub(super) complete_batch: RepeatedStatement,
+pub(crate) struct Statements {
+    pub(crate) table: TableName,
+    pub(crate) in_transaction: TransactionStatements,
+    pub(crate) claim_batch: RepeatedStatement,
+    pub(crate) complete_batch: RepeatedStatement,
     texts: StatementTexts,
 }
 
 /// Fills in the table's name, which [`TableName`] has validated, and the time.
-pub(super) fn filled(table: &TableName, statement: &str) -> SqlStr {
+pub(crate) fn filled(table: &TableName, statement: &str) -> SqlStr {
     shared(table.fill(statement, NOW))
 }
 
@@ -65,15 +68,15 @@ pub(super) fn filled(table: &TableName, statement: &str) -> SqlStr {
 /// Two savepoints precede the handler's writes: one to roll back to, and one whose release proves
 /// that the transaction in which it was set is still open. Their names are random, so that no
 /// handler can set them again.
-pub(super) struct TransactionStatements {
+pub(crate) struct TransactionStatements {
     /// Begins a transaction for a handler and takes the write lock at once: SQLite refuses an
     /// upgrade from a read lock if another connection has written in between.
-    pub(super) begin: SqlStr,
-    pub(super) savepoints: SqlStr,
+    pub(crate) begin: SqlStr,
+    pub(crate) savepoints: SqlStr,
     /// Undoes what was written since the savepoints.
-    pub(super) undo: SqlStr,
+    pub(crate) undo: SqlStr,
     /// Proves that the transaction is open, and reads the connection's settings.
-    pub(super) verify: SqlStr,
+    pub(crate) verify: SqlStr,
     /// Claims, then sets the savepoints.
     claim: SqlStr,
     /// Proves that the transaction is open, adds a note, and reads the settings.
@@ -106,12 +109,12 @@ impl TransactionStatements {
 }
 
 impl Statements {
-    pub(super) fn new(table: TableName) -> Self {
+    pub(crate) fn new(table: TableName) -> Self {
         Self::of(table, |_, text| text.to_owned())
     }
 
     /// The statements of these texts; `text` gets the name and the text of each file.
-    pub(super) fn of(table: TableName, text: impl Fn(&str, &str) -> String) -> Self {
+    pub(crate) fn of(table: TableName, text: impl Fn(&str, &str) -> String) -> Self {
         let texts = StatementTexts::new(&table, text);
         Self {
             in_transaction: TransactionStatements::new(&texts),
@@ -122,19 +125,19 @@ impl Statements {
         }
     }
 
-    pub(super) fn read<'a>(&self, id: &'a RecordId) -> Statement<'a> {
+    pub(crate) fn read<'a>(&self, id: &'a RecordId) -> Statement<'a> {
         sqlx::query(self.texts.read.clone()).bind(id.as_bytes().as_slice())
     }
 
-    pub(super) fn existing<'a>(&self, id: &'a RecordId) -> Statement<'a> {
+    pub(crate) fn existing<'a>(&self, id: &'a RecordId) -> Statement<'a> {
         sqlx::query(self.texts.existing.clone()).bind(id.as_bytes().as_slice())
     }
 
-    pub(super) fn claim<'a>(&self, id: &'a RecordId, claim: &'a Claim) -> Statement<'a> {
+    pub(crate) fn claim<'a>(&self, id: &'a RecordId, claim: &'a Claim) -> Statement<'a> {
         bound(&self.texts.claim, claim_values(id, claim))
     }
 
-    pub(super) fn claim_in_transaction<'a>(
+    pub(crate) fn claim_in_transaction<'a>(
         &self,
         id: &'a RecordId,
         claim: &'a Claim,
@@ -142,7 +145,7 @@ impl Statements {
         bound(&self.in_transaction.claim, claim_values(id, claim))
     }
 
-    pub(super) fn take_over<'a>(
+    pub(crate) fn take_over<'a>(
         &self,
         id: &'a RecordId,
         claim: &'a Claim,
@@ -151,7 +154,7 @@ impl Statements {
         claim_query(&self.texts.take_over, id, claim).bind(seen)
     }
 
-    pub(super) fn hold<'a>(
+    pub(crate) fn hold<'a>(
         &self,
         id: &'a RecordId,
         claim: &'a Claim,
@@ -164,23 +167,23 @@ impl Statements {
             .bind(abandoned_code(claim.abandoned))
     }
 
-    pub(super) fn shorten<'a>(&self, seen: &'a Lease) -> Statement<'a> {
+    pub(crate) fn shorten<'a>(&self, seen: &'a Lease) -> Statement<'a> {
         fenced(&self.texts.shorten, seen)
     }
 
-    pub(super) fn shorten_expired<'a>(&self) -> Statement<'a> {
+    pub(crate) fn shorten_expired<'a>(&self) -> Statement<'a> {
         sqlx::query(self.texts.shorten_expired.clone())
     }
 
-    pub(super) fn renew<'a>(&self, leases: &'a str) -> Statement<'a> {
+    pub(crate) fn renew<'a>(&self, leases: &'a str) -> Statement<'a> {
         sqlx::query(self.texts.renew.clone()).bind(leases)
     }
 
-    pub(super) fn note<'a>(&self, lease: &'a Lease, note: &'a Note) -> Statement<'a> {
+    pub(crate) fn note<'a>(&self, lease: &'a Lease, note: &'a Note) -> Statement<'a> {
         noting(&self.texts.note, lease, note)
     }
 
-    pub(super) fn note_in_transaction<'a>(
+    pub(crate) fn note_in_transaction<'a>(
         &self,
         lease: &'a Lease,
         note: &'a Note,
@@ -188,19 +191,19 @@ impl Statements {
         noting(&self.in_transaction.note, lease, note)
     }
 
-    pub(super) fn complete<'a>(&self, lease: &'a Lease, recording: &'a [u8]) -> Statement<'a> {
+    pub(crate) fn complete<'a>(&self, lease: &'a Lease, recording: &'a [u8]) -> Statement<'a> {
         completing(&self.texts.complete, lease, recording)
     }
 
-    pub(super) fn release<'a>(&self, lease: &'a Lease) -> Statement<'a> {
+    pub(crate) fn release<'a>(&self, lease: &'a Lease) -> Statement<'a> {
         fenced(&self.texts.release, lease)
     }
 
-    pub(super) fn abandon<'a>(&self, lease: &'a Lease, policy: Abandoned) -> Statement<'a> {
+    pub(crate) fn abandon<'a>(&self, lease: &'a Lease, policy: Abandoned) -> Statement<'a> {
         fenced(&self.texts.abandon, lease).bind(abandoned_code(policy))
     }
 
-    pub(super) fn complete_in_transaction<'a>(
+    pub(crate) fn complete_in_transaction<'a>(
         &self,
         lease: &'a Lease,
         recording: &'a [u8],
@@ -208,7 +211,7 @@ impl Statements {
         completing(&self.in_transaction.complete, lease, recording)
     }
 
-    pub(super) fn abandon_in_transaction<'a>(
+    pub(crate) fn abandon_in_transaction<'a>(
         &self,
         lease: &'a Lease,
         policy: Abandoned,
@@ -216,7 +219,7 @@ impl Statements {
         fenced(&self.in_transaction.abandon, lease).bind(abandoned_code(policy))
     }
 
-    pub(super) fn resolve_complete<'a>(
+    pub(crate) fn resolve_complete<'a>(
         &self,
         seen: &'a Lease,
         recording: &'a [u8],
@@ -224,19 +227,19 @@ impl Statements {
         completing(&self.texts.resolve_complete, seen, recording)
     }
 
-    pub(super) fn resolve_release<'a>(&self, seen: &'a Lease) -> Statement<'a> {
+    pub(crate) fn resolve_release<'a>(&self, seen: &'a Lease) -> Statement<'a> {
         fenced(&self.texts.resolve_release, seen)
     }
 
-    pub(super) fn purge<'a>(&self, limit: u32) -> Statement<'a> {
+    pub(crate) fn purge<'a>(&self, limit: u32) -> Statement<'a> {
         sqlx::query(self.texts.purge.clone()).bind(i64::from(limit))
     }
 
-    pub(super) fn keep<'a>(&self, limit: u32) -> Statement<'a> {
+    pub(crate) fn keep<'a>(&self, limit: u32) -> Statement<'a> {
         sqlx::query(self.texts.keep.clone()).bind(i64::from(limit))
     }
 
-    pub(super) fn resumable<'a>(
+    pub(crate) fn resumable<'a>(
         &self,
         operation: &'a ShortText,
         after: Option<&'a RecordId>,
@@ -262,7 +265,7 @@ fn noting<'a>(statement: &SqlStr, lease: &'a Lease, note: &'a Note) -> Statement
         .bind(i64::from(note.hold))
 }
 
-pub(super) fn claim_values<'a>(id: &'a RecordId, claim: &'a Claim) -> [Value<'a>; 8] {
+pub(crate) fn claim_values<'a>(id: &'a RecordId, claim: &'a Claim) -> [Value<'a>; 8] {
     let principal = claim.principal.as_ref().map_or(&[][..], |principal| principal.as_bytes());
     [
         bytes(id.as_bytes()),
@@ -276,7 +279,7 @@ pub(super) fn claim_values<'a>(id: &'a RecordId, claim: &'a Claim) -> [Value<'a>
     ]
 }
 
-pub(super) fn completion_values<'a>(lease: &'a Lease, recording: &'a [u8]) -> [Value<'a>; 4] {
+pub(crate) fn completion_values<'a>(lease: &'a Lease, recording: &'a [u8]) -> [Value<'a>; 4] {
     let status = Value::Int(status_code(recording));
     [bytes(lease.id.as_bytes()), bytes(lease.owner.as_bytes()), bytes(recording), status]
 }

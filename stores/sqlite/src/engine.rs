@@ -8,13 +8,14 @@ use sqlx::{
     sqlite::{SqliteQueryResult, SqliteRow},
 };
 
-use super::{
-    NAME, SqliteStore,
-    connections::{Access, return_connection},
+use crate::{
+    connect::connections::{Access, return_connection},
+    engine::retry::RetryDeadline,
     error::{is_busy, store_error},
-    guarded_transaction::{self, LimitedTime},
-    retry::RetryDeadline,
-    statement::Statement,
+    sql::statement::Statement,
+    store::NAME,
+    store::SqliteStore,
+    transaction::guarded::{self, LimitedTime},
 };
 use idempotent_core::{
     Lease, OwnerToken, RecordId, ShortText, StoreError,
@@ -22,12 +23,16 @@ use idempotent_core::{
 };
 use idempotent_sql::{PooledConnection, TimedRecord, in_runtime, sql_millis};
 
+pub(crate) mod retry;
+pub(crate) mod waiting_owners;
+pub(crate) mod write_lock;
+
 impl SqliteStore {
     /// Executes a statement that writes; returns the number of rows that it changed.
     ///
     /// `execute` runs the statement to its end, and only then is it committed. `fetch_optional`
     /// would return the row of a `RETURNING` first and lose the error of a failing commit.
-    pub(super) async fn write<'a>(
+    pub(crate) async fn write<'a>(
         &self,
         operation: &'static str,
         statement: impl Fn() -> Statement<'a>,
@@ -36,7 +41,7 @@ impl SqliteStore {
     }
 
     /// The same with a time limit for the statement, on the store's own connection.
-    pub(super) async fn write_within<'a>(
+    pub(crate) async fn write_within<'a>(
         &self,
         limit: Option<Duration>,
         operation: &'static str,
@@ -50,7 +55,7 @@ impl SqliteStore {
                 .map_err(|error| self.store_error(operation, error))?;
             let done = execute_within(limit, &mut connection, statement()).await;
             if done.as_ref().is_err_and(is_busy) {
-                guarded_transaction::observe_lock(&mut connection, &self.lock).await;
+                guarded::observe_lock(&mut connection, &self.lock).await;
             }
             match return_connection(connection, done) {
                 Err(error) if deadline.allows_retry(&error) => {}
@@ -105,7 +110,7 @@ impl SqliteStore {
         }
     }
 
-    pub(super) async fn read(
+    pub(crate) async fn read(
         &self,
         operation: &'static str,
         id: &RecordId,
@@ -116,13 +121,13 @@ impl SqliteStore {
     }
 
     /// Reads what a claim is decided from.
-    pub(super) async fn existing(&self, id: &RecordId) -> Result<TimedRecord, StoreError> {
+    pub(crate) async fn existing(&self, id: &RecordId) -> Result<TimedRecord, StoreError> {
         let row = self.row("claim", || self.statements.existing(id)).await?;
         idempotent_sql::claimed_from_row(&row)
             .map_err(|source| StoreError::unreadable(NAME, "claim", source))
     }
 
-    pub(super) async fn resumable_page(
+    pub(crate) async fn resumable_page(
         &self,
         operation: &ShortText,
         after: Option<&RecordId>,
@@ -138,7 +143,7 @@ impl SqliteStore {
 
     /// Refuses a file that cannot be read or written, by reading and releasing a record that does
     /// not exist.
-    pub(super) async fn check_file(&self) -> Result<(), StoreError> {
+    pub(crate) async fn check_file(&self) -> Result<(), StoreError> {
         const OPERATION: &str = "check";
         let lease =
             Lease { id: RecordId::from_bytes([0; 32]), owner: OwnerToken::from_bytes([0; 16]) };
@@ -156,11 +161,11 @@ impl SqliteStore {
         }
     }
 
-    pub(super) fn store_error(&self, operation: &'static str, error: sqlx::Error) -> StoreError {
+    pub(crate) fn store_error(&self, operation: &'static str, error: sqlx::Error) -> StoreError {
         store_error(operation, &self.statements.table, error)
     }
 
-    pub(super) async fn take_over(
+    pub(crate) async fn take_over(
         &self,
         id: &RecordId,
         claim: &Claim,
@@ -169,7 +174,7 @@ impl SqliteStore {
         Ok(self.write("claim", || self.statements.take_over(id, claim, seen)).await? == 1)
     }
 
-    pub(super) async fn hold(
+    pub(crate) async fn hold(
         &self,
         id: &RecordId,
         claim: &Claim,
@@ -178,7 +183,7 @@ impl SqliteStore {
         Ok(self.write("claim", || self.statements.hold(id, claim, seen)).await? == 1)
     }
 
-    pub(super) async fn shorten(
+    pub(crate) async fn shorten(
         &self,
         operation: &'static str,
         seen: &Lease,
@@ -188,7 +193,7 @@ impl SqliteStore {
 
     /// Executes a write of the owner of a lease, which precedes takeovers if it has to wait. The
     /// owner sends it again within `resent` if it fails.
-    pub(super) async fn as_owner<T>(
+    pub(crate) async fn as_owner<T>(
         &self,
         operation: &'static str,
         resent: Duration,
@@ -198,7 +203,7 @@ impl SqliteStore {
         self.waiting.precede(resent, write).await
     }
 
-    pub(super) async fn renew_leases(
+    pub(crate) async fn renew_leases(
         &self,
         operation: &'static str,
         leases: &[Renewal],
@@ -239,7 +244,7 @@ async fn execute_within(
     statement.execute(&mut **connection).await
 }
 
-pub(super) fn renewals(leases: &[Renewal]) -> String {
+pub(crate) fn renewals(leases: &[Renewal]) -> String {
     let renewal = |renewal: &Renewal| {
         let [id, owner] =
             [renewal.lease.id.as_bytes().as_slice(), renewal.lease.owner.as_bytes()].map(hex);

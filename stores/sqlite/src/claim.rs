@@ -1,0 +1,3 @@
+//! Claims.
+
+pub(crate) mod batches;
