@@ -42,7 +42,5 @@ pub use idempotent_postgres::InvalidTableName;
 pub use idempotent_postgres::PostgresStore;
 #[cfg(feature = "redis")]
 pub use idempotent_redis::RedisStore;
-#[cfg(all(feature = "sqlite", not(feature = "postgres")))]
-pub use idempotent_sqlite::InvalidTableName;
 #[cfg(feature = "sqlite")]
-pub use idempotent_sqlite::SqliteStore;
+pub use idempotent_sqlite::{SqliteOptions, SqliteStore};

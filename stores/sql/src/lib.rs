@@ -21,7 +21,7 @@ mod pool;
 mod row;
 mod table;
 
-pub use error::{ClaimContention, MissingTable, UnsafeSetting};
+pub use error::{ClaimContention, InvalidOption, MissingTable, UnsafeSetting};
 pub use migrations::{AppliedVersion, Migration, SchemaTooNew, SchemaTooOld, pending_migrations};
 pub use pool::{ConnectionLifecycle, ConnectionPool, Lifetime, PooledConnection, in_runtime};
 pub use row::{TimedRecord, claimed_from_row, id_from_row, lease_from_row, record_from_row};
@@ -52,6 +52,14 @@ impl TableName {
         } else {
             Err(InvalidTableName)
         }
+    }
+
+    /// Creates the name that an option of a store sets.
+    ///
+    /// # Errors
+    /// Fails as [`new`](Self::new), with an error that names the option.
+    pub fn of_option(option: &'static str, name: &str) -> Result<Self, InvalidOption> {
+        Self::new(name).map_err(|source| InvalidOption { option, source })
     }
 
     /// Returns the name.

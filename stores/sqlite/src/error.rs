@@ -1,6 +1,7 @@
 //! SQLite errors, classified by what the store does about them.
 
-use crate::{connect::database_file::FileChanged, store::NAME};
+use std::path::PathBuf;
+
 use idempotent_core::{
     StoreError,
     store::{
@@ -14,6 +15,9 @@ use idempotent_sql::{MissingTable, TableName, UnsafeSetting};
 
 #[cfg(test)]
 mod tests;
+
+/// The name of the store in its errors.
+pub(crate) const NAME: &str = "sqlite";
 
 const BUSY: i32 = 5;
 const LOCKED: i32 = 6;
@@ -174,3 +178,14 @@ fn code(error: &sqlx::Error) -> Option<i32> {
      open it without `mode=ro`, `immutable` and `PRAGMA query_only`"
 )]
 struct ReadOnly(#[source] sqlx::Error);
+
+/// The path of the database leads to another file than the one that is open, or to none.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the database file `{}` was moved, replaced or deleted while it was open, so nothing is \
+     written to it any more; restart the process, or put the file back in its place",
+    path.display()
+)]
+pub(crate) struct FileChanged {
+    pub(crate) path: PathBuf,
+}

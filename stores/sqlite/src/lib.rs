@@ -8,9 +8,9 @@ mod error;
 #[doc(hidden)]
 pub mod internals;
 mod migrate;
+mod options;
 mod sql;
 mod store;
 mod transaction;
 
-pub use self::store::SqliteStore;
-pub use idempotent_sql::InvalidTableName;
+pub use self::{options::SqliteOptions, store::SqliteStore};

@@ -1,14 +1,15 @@
 //! The SQL statements, with the table's name filled in.
 
+use serde_json::json;
 use sqlx::SqlStr;
 
-use crate::{
-    sql::repeated::RepeatedStatement,
-    sql::statement::{Statement, Value, bound, bytes, shared},
+use self::{
+    repeated::RepeatedStatement,
+    statement::{Statement, Value, bound, bytes, shared},
 };
 use idempotent_core::{
-    Abandoned, Lease, OwnerToken, RecordId, ShortText,
-    protocol::{Claim, Note},
+    Abandoned, Lease, OwnerToken, Record, RecordId, RecordState, ShortText,
+    protocol::{Claim, Note, Renewal},
 };
 use idempotent_sql::{TableName, abandoned_code, sql_millis, status_code};
 
@@ -125,41 +126,27 @@ impl Statements {
         }
     }
 
-    pub(crate) fn read<'a>(&self, id: &'a RecordId) -> Statement<'a> {
+    pub(crate) fn read(&self, id: &RecordId) -> Statement {
         sqlx::query(self.texts.read.clone()).bind(id.as_bytes().as_slice())
     }
 
-    pub(crate) fn existing<'a>(&self, id: &'a RecordId) -> Statement<'a> {
+    pub(crate) fn existing(&self, id: &RecordId) -> Statement {
         sqlx::query(self.texts.existing.clone()).bind(id.as_bytes().as_slice())
     }
 
-    pub(crate) fn claim<'a>(&self, id: &'a RecordId, claim: &'a Claim) -> Statement<'a> {
+    pub(crate) fn claim(&self, id: &RecordId, claim: &Claim) -> Statement {
         bound(&self.texts.claim, claim_values(id, claim))
     }
 
-    pub(crate) fn claim_in_transaction<'a>(
-        &self,
-        id: &'a RecordId,
-        claim: &'a Claim,
-    ) -> Statement<'a> {
+    pub(crate) fn claim_in_transaction(&self, id: &RecordId, claim: &Claim) -> Statement {
         bound(&self.in_transaction.claim, claim_values(id, claim))
     }
 
-    pub(crate) fn take_over<'a>(
-        &self,
-        id: &'a RecordId,
-        claim: &'a Claim,
-        seen: u32,
-    ) -> Statement<'a> {
+    fn take_over(&self, id: &RecordId, claim: &Claim, seen: u32) -> Statement {
         claim_query(&self.texts.take_over, id, claim).bind(seen)
     }
 
-    pub(crate) fn hold<'a>(
-        &self,
-        id: &'a RecordId,
-        claim: &'a Claim,
-        seen: &'a OwnerToken,
-    ) -> Statement<'a> {
+    fn hold(&self, id: &RecordId, claim: &Claim, seen: &OwnerToken) -> Statement {
         sqlx::query(self.texts.hold.clone())
             .bind(id.as_bytes().as_slice())
             .bind(claim.fingerprint.to_bytes().to_vec())
@@ -167,96 +154,102 @@ impl Statements {
             .bind(abandoned_code(claim.abandoned))
     }
 
-    pub(crate) fn shorten<'a>(&self, seen: &'a Lease) -> Statement<'a> {
+    pub(crate) fn shorten(&self, seen: &Lease) -> Statement {
         fenced(&self.texts.shorten, seen)
     }
 
-    pub(crate) fn shorten_expired<'a>(&self) -> Statement<'a> {
+    pub(crate) fn shorten_expired(&self) -> Statement {
         sqlx::query(self.texts.shorten_expired.clone())
     }
 
-    pub(crate) fn renew<'a>(&self, leases: &'a str) -> Statement<'a> {
-        sqlx::query(self.texts.renew.clone()).bind(leases)
+    pub(crate) fn renew(&self, leases: &[Renewal]) -> Statement {
+        sqlx::query(self.texts.renew.clone()).bind(renewals(leases))
     }
 
-    pub(crate) fn note<'a>(&self, lease: &'a Lease, note: &'a Note) -> Statement<'a> {
+    /// Writes what the state machine has decided of a claim for the record that was seen.
+    pub(crate) fn claim_seen(
+        &self,
+        id: &RecordId,
+        claim: &Claim,
+        seen: &Record,
+        new: &Record,
+    ) -> Statement {
+        if new.state == RecordState::Held {
+            self.hold(id, claim, &seen.owner)
+        } else if new.owner != claim.owner {
+            self.shorten(&Lease { id: *id, owner: seen.owner })
+        } else if seen.owner == claim.owner {
+            // The claim was sent again because its acknowledgment was lost.
+            self.renew(&[Renewal::new(Lease { id: *id, owner: seen.owner }, claim.lease)])
+        } else {
+            self.take_over(id, claim, seen.attempt)
+        }
+    }
+
+    pub(crate) fn note(&self, lease: &Lease, note: &Note) -> Statement {
         noting(&self.texts.note, lease, note)
     }
 
-    pub(crate) fn note_in_transaction<'a>(
-        &self,
-        lease: &'a Lease,
-        note: &'a Note,
-    ) -> Statement<'a> {
+    pub(crate) fn note_in_transaction(&self, lease: &Lease, note: &Note) -> Statement {
         noting(&self.in_transaction.note, lease, note)
     }
 
-    pub(crate) fn complete<'a>(&self, lease: &'a Lease, recording: &'a [u8]) -> Statement<'a> {
+    pub(crate) fn complete(&self, lease: &Lease, recording: &[u8]) -> Statement {
         completing(&self.texts.complete, lease, recording)
     }
 
-    pub(crate) fn release<'a>(&self, lease: &'a Lease) -> Statement<'a> {
+    pub(crate) fn release(&self, lease: &Lease) -> Statement {
         fenced(&self.texts.release, lease)
     }
 
-    pub(crate) fn abandon<'a>(&self, lease: &'a Lease, policy: Abandoned) -> Statement<'a> {
+    pub(crate) fn abandon(&self, lease: &Lease, policy: Abandoned) -> Statement {
         fenced(&self.texts.abandon, lease).bind(abandoned_code(policy))
     }
 
-    pub(crate) fn complete_in_transaction<'a>(
-        &self,
-        lease: &'a Lease,
-        recording: &'a [u8],
-    ) -> Statement<'a> {
+    pub(crate) fn complete_in_transaction(&self, lease: &Lease, recording: &[u8]) -> Statement {
         completing(&self.in_transaction.complete, lease, recording)
     }
 
-    pub(crate) fn abandon_in_transaction<'a>(
-        &self,
-        lease: &'a Lease,
-        policy: Abandoned,
-    ) -> Statement<'a> {
+    pub(crate) fn abandon_in_transaction(&self, lease: &Lease, policy: Abandoned) -> Statement {
         fenced(&self.in_transaction.abandon, lease).bind(abandoned_code(policy))
     }
 
-    pub(crate) fn resolve_complete<'a>(
-        &self,
-        seen: &'a Lease,
-        recording: &'a [u8],
-    ) -> Statement<'a> {
+    pub(crate) fn resolve_complete(&self, seen: &Lease, recording: &[u8]) -> Statement {
         completing(&self.texts.resolve_complete, seen, recording)
     }
 
-    pub(crate) fn resolve_release<'a>(&self, seen: &'a Lease) -> Statement<'a> {
+    pub(crate) fn resolve_release(&self, seen: &Lease) -> Statement {
         fenced(&self.texts.resolve_release, seen)
     }
 
-    pub(crate) fn purge<'a>(&self, limit: u32) -> Statement<'a> {
+    pub(crate) fn purge(&self, limit: u32) -> Statement {
         sqlx::query(self.texts.purge.clone()).bind(i64::from(limit))
     }
 
-    pub(crate) fn keep<'a>(&self, limit: u32) -> Statement<'a> {
+    pub(crate) fn keep(&self, limit: u32) -> Statement {
         sqlx::query(self.texts.keep.clone()).bind(i64::from(limit))
     }
 
-    pub(crate) fn resumable<'a>(
+    pub(crate) fn resumable(
         &self,
-        operation: &'a ShortText,
-        after: Option<&'a RecordId>,
+        operation: &ShortText,
+        after: Option<&RecordId>,
         limit: u32,
-    ) -> Statement<'a> {
+    ) -> Statement {
         let after = after.map_or(&[][..], |id| id.as_bytes());
         let statement = sqlx::query(self.texts.resumable.clone());
         statement.bind(operation.as_str()).bind(after).bind(i64::from(limit))
     }
 }
 
-fn completing<'a>(statement: &SqlStr, lease: &'a Lease, recording: &'a [u8]) -> Statement<'a> {
+fn completing(statement: &SqlStr, lease: &Lease, recording: &[u8]) -> Statement {
     bound(statement, completion_values(lease, recording))
 }
 
-fn noting<'a>(statement: &SqlStr, lease: &'a Lease, note: &'a Note) -> Statement<'a> {
-    let text = |text: &'a Option<ShortText>| text.as_deref().unwrap_or_default();
+fn noting(statement: &SqlStr, lease: &Lease, note: &Note) -> Statement {
+    fn text(text: &Option<ShortText>) -> &str {
+        text.as_deref().unwrap_or_default()
+    }
     fenced(statement, lease)
         .bind(text(&note.reference))
         .bind(text(&note.progress))
@@ -284,16 +277,30 @@ pub(crate) fn completion_values<'a>(lease: &'a Lease, recording: &'a [u8]) -> [V
     [bytes(lease.id.as_bytes()), bytes(lease.owner.as_bytes()), bytes(recording), status]
 }
 
-fn fenced<'a>(statement: &SqlStr, lease: &'a Lease) -> Statement<'a> {
+fn fenced(statement: &SqlStr, lease: &Lease) -> Statement {
     sqlx::query(statement.clone())
         .bind(lease.id.as_bytes().as_slice())
         .bind(lease.owner.as_bytes().as_slice())
 }
 
-fn claim_query<'a>(statement: &SqlStr, id: &'a RecordId, claim: &'a Claim) -> Statement<'a> {
+fn claim_query(statement: &SqlStr, id: &RecordId, claim: &Claim) -> Statement {
     sqlx::query(statement.clone())
         .bind(id.as_bytes().as_slice())
         .bind(claim.fingerprint.to_bytes().to_vec())
         .bind(claim.owner.as_bytes().as_slice())
         .bind(sql_millis(claim.lease))
+}
+
+/// The leases of one renewal, as JSON.
+fn renewals(leases: &[Renewal]) -> String {
+    let renewal = |renewal: &Renewal| {
+        let [id, owner] =
+            [renewal.lease.id.as_bytes().as_slice(), renewal.lease.owner.as_bytes()].map(hex);
+        json!([id, owner, sql_millis(renewal.extend)])
+    };
+    serde_json::Value::Array(leases.iter().map(renewal).collect()).to_string()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

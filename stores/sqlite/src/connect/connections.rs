@@ -4,16 +4,18 @@
 //! in which the store's writes would be neither visible to others nor durable, or a setting under
 //! which they could be lost.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use sqlx::{Row as _, SqliteConnection};
 
 use crate::{
+    connect::database_file::DatabaseFile,
     error::{is_transient, is_unusable, unsafe_setting},
-    store::SqliteStore,
 };
 use idempotent_sql::{ConnectionPool, PooledConnection};
 
+/// How long SQLite waits for a lock that another connection holds before the call fails as busy.
+pub(crate) const BUSY_TIMEOUT: Duration = Duration::from_millis(50);
 /// Fails in an open transaction, and reads the settings that make a commit durable. It takes no
 /// lock and calls no hook.
 const VERIFY: &str = "BEGIN; COMMIT; SELECT synchronous, journal_mode \
@@ -29,10 +31,18 @@ pub(crate) enum Access {
     Write,
 }
 
-impl SqliteStore {
+/// The connections to one file.
+#[derive(Clone)]
+pub(crate) struct Connections {
+    pub(crate) writer: ConnectionPool<SqliteConnection>,
+    pub(crate) readers: ConnectionPool<SqliteConnection>,
+    pub(crate) file: Arc<DatabaseFile>,
+}
+
+impl Connections {
     /// Returns a connection, after verifying the file of the database. For a read on one of the
     /// store's own connections that was verified before, this is not done each time.
-    pub(crate) async fn connection(
+    pub(crate) async fn get(
         &self,
         access: Access,
     ) -> Result<PooledConnection<SqliteConnection>, sqlx::Error> {
@@ -60,7 +70,7 @@ impl SqliteStore {
         Ok(connection)
     }
 
-    /// Verifies the file and a connection that [`connection`](Self::connection) has not returned.
+    /// Verifies the file and a connection that [`get`](Self::get) has not returned.
     pub(crate) async fn ready_to_write(
         &self,
         connection: PooledConnection<SqliteConnection>,

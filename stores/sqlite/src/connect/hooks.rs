@@ -146,15 +146,3 @@ impl ConnectionHooks {
 fn advance(state: &AtomicU8, from: u8, to: u8) -> bool {
     state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
 }
-
-/// Why a transaction cannot be committed as a whole.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum TransactionFault {
-    #[error(
-        "the transaction ended before the handler responded: SQLite rolled it back after an error, \
-         or the handler ended it with a statement"
-    )]
-    Ended,
-    #[error("the handler left a savepoint open")]
-    OpenSavepoint,
-}

@@ -4,9 +4,12 @@ use std::time::{Duration, Instant};
 
 use sqlx::SqliteConnection;
 
-use crate::{error::is_busy, store::LOCK_TIMEOUT};
+use crate::error::is_busy;
 use idempotent_sql::ConnectionPool;
 
+/// How long a busy call is repeated. If its caller drops a call, it continues for at most
+/// [`BUSY_TIMEOUT`](crate::connect::connections::BUSY_TIMEOUT).
+pub(crate) const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longer waits are cut to this, so that no clock overflows.
 const LONGEST_WAIT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 

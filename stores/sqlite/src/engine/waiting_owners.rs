@@ -20,7 +20,7 @@ use std::{
 
 use tokio::{runtime::Handle, task::spawn_blocking, time::timeout};
 
-use crate::store::BUSY_TIMEOUT;
+use crate::connect::connections::BUSY_TIMEOUT;
 use idempotent_core::{Record, RecordState, StoreError, clock::Timestamp};
 
 /// How long after its end a lease is still treated as running. A process that is stopped while it

@@ -5,7 +5,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{store::BUSY_TIMEOUT, store::LOCK_TIMEOUT};
+use sqlx::SqliteConnection;
+
+use crate::{
+    connect::{connections::BUSY_TIMEOUT, hooked::HookedConnection},
+    engine::retry::LOCK_TIMEOUT,
+};
+use idempotent_sql::PooledConnection;
 
 /// How long another connection's transaction must hold the lock before a key is reported as in
 /// flight. A waiting connection checks the lock every [`BUSY_TIMEOUT`].
@@ -36,6 +42,16 @@ impl WriteLockObserver {
     /// Records that a transaction of this store has begun.
     pub(crate) fn begun(&self) {
         *self.holder() = Holder::Own { since: Instant::now() };
+    }
+
+    /// Observes the lock on one of the store's own connections that has waited for it outside a
+    /// transaction.
+    pub(crate) async fn observe(&self, connection: &mut PooledConnection<SqliteConnection>) {
+        if let Some(hooked) = connection.attachment::<HookedConnection>()
+            && let Ok(committed) = hooked.may_have_committed(connection).await
+        {
+            self.observe_busy(committed);
+        }
     }
 
     /// Records that another connection holds the lock; `committed` if it may have committed since

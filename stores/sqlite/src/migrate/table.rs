@@ -4,33 +4,34 @@ use sqlx::{Row as _, sqlite::SqliteRow};
 
 use crate::{
     connect::connections::{Access, return_connection},
+    engine::Engine,
+    error::NAME,
     sql::filled,
-    store::NAME,
-    store::SqliteStore,
 };
 use idempotent_core::StoreError;
 use idempotent_sql::{MissingTable, TableFacts, columns};
 
 const TABLE: &str = include_str!("../sql/table.sql");
 
-impl SqliteStore {
-    /// Refuses a table without the constraint on which claims depend, or with columns that the
-    /// statements lack or leave empty.
-    pub(crate) async fn verify_table(&self, operation: &'static str) -> Result<(), StoreError> {
-        let to_store_error = |error| self.store_error(operation, error);
-        let table = &self.statements.table;
-        let text = filled(table, &TABLE.replace("{columns}", &columns()));
-        let mut connection = self.connection(Access::Read).await.map_err(to_store_error)?;
-        let row = sqlx::query(text).fetch_one(&mut *connection).await;
-        let row = return_connection(connection, row).map_err(to_store_error)?;
-        let (present, facts) = facts(&row).map_err(to_store_error)?;
-        if !present {
-            let missing = MissingTable { operation, table: table.clone(), source: None };
-            return Err(StoreError::permanent(NAME, operation, missing));
-        }
-        let verified = facts.verify(table);
-        verified.map_err(|unsuitable| StoreError::permanent(NAME, operation, unsuitable))
+/// Refuses a table without the constraint on which claims depend, or with columns that the
+/// statements lack or leave empty.
+pub(crate) async fn verify_table(
+    engine: &Engine,
+    operation: &'static str,
+) -> Result<(), StoreError> {
+    let to_store_error = |error| engine.store_error(operation, error);
+    let table = &engine.statements.table;
+    let text = filled(table, &TABLE.replace("{columns}", &columns()));
+    let mut connection = engine.connection(operation, Access::Read).await?;
+    let row = sqlx::query(text).fetch_one(&mut *connection).await;
+    let row = return_connection(connection, row).map_err(to_store_error)?;
+    let (present, facts) = facts(&row).map_err(to_store_error)?;
+    if !present {
+        let missing = MissingTable { operation, table: table.clone(), source: None };
+        return Err(StoreError::permanent(NAME, operation, missing));
     }
+    let verified = facts.verify(table);
+    verified.map_err(|unsuitable| StoreError::permanent(NAME, operation, unsuitable))
 }
 
 /// Whether the table exists, and what is known of it.

@@ -8,7 +8,7 @@ use sqlx::{
     query::Query, sqlite::SqliteArguments,
 };
 
-pub(crate) type Statement<'a> = Query<'a, Sqlite, SqliteArguments>;
+pub(crate) type Statement = Query<'static, Sqlite, SqliteArguments>;
 
 /// A value of a parameter.
 #[derive(Clone)]
@@ -19,10 +19,7 @@ pub(crate) enum Value<'a> {
 }
 
 /// A statement with the values of its parameters.
-pub(crate) fn bound<'a>(
-    text: &SqlStr,
-    values: impl IntoIterator<Item = Value<'a>>,
-) -> Statement<'a> {
+pub(crate) fn bound<'a>(text: &SqlStr, values: impl IntoIterator<Item = Value<'a>>) -> Statement {
     values.into_iter().fold(sqlx::query(text.clone()), |query, value| match value {
         Value::Bytes(Cow::Borrowed(bytes)) => query.bind(bytes),
         Value::Bytes(Cow::Owned(bytes)) => query.bind(bytes),
@@ -43,7 +40,7 @@ pub(crate) fn shared(text: String) -> SqlStr {
 /// Executes a text of several statements; adds to `changed` how many rows each of them has changed.
 /// For a statement that is not an `INSERT`, `UPDATE` or `DELETE` the number has no meaning.
 pub(crate) async fn changes(
-    text: Statement<'_>,
+    text: Statement,
     connection: &mut SqliteConnection,
     changed: &mut Vec<u64>,
 ) -> Result<(), sqlx::Error> {

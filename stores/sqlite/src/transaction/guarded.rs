@@ -1,126 +1,24 @@
 //! An open transaction whose connection a handler may use.
 
-use std::{
-    fmt::Display,
-    sync::{
-        Arc,
-        atomic::{AtomicI64, Ordering},
-    },
-    time::Duration,
-};
+use std::sync::Arc;
 
 use sqlx::{
-    AssertSqlSafe, Connection as _, Database, Row as _, SqlStr, Sqlite, SqliteConnection,
-    sqlite::SqliteRow,
+    Connection as _, Database, Row as _, SqlStr, Sqlite, SqliteConnection, sqlite::SqliteRow,
 };
 use sqlx_core::transaction::TransactionManager as _;
 
 use crate::{
-    connect::hooks::{ConnectionHooks, TransactionFault},
-    engine::retry::RetryDeadline,
-    engine::write_lock::{WaitLimit, WriteLockObserver},
+    connect::hooked::HookedConnection,
+    engine::{
+        retry::{LOCK_TIMEOUT, RetryDeadline},
+        write_lock::{WaitLimit, WriteLockObserver},
+    },
     error::{had_no_effect, is_busy, is_unusable},
     sql::SETTINGS,
-    store::BUSY_TIMEOUT,
-    store::LOCK_TIMEOUT,
 };
 use idempotent_sql::PooledConnection;
 
 type Manager = <Sqlite as Database>::TransactionManager;
-
-/// The state of a connection whose hooks are installed.
-struct HookedConnection {
-    guard: ConnectionHooks,
-    /// The settings before any handler used the connection.
-    settings: String,
-    /// The application's busy timeout, in milliseconds.
-    busy_timeout: i64,
-    /// SQLite's `data_version`, which changes with each commit of another connection and is never
-    /// 0.
-    version: AtomicI64,
-}
-
-impl HookedConnection {
-    async fn new(connection: &mut SqliteConnection) -> Result<Self, sqlx::Error> {
-        let busy_timeout = sqlx::query_scalar("SELECT timeout FROM main.pragma_busy_timeout")
-            .fetch_one(&mut *connection)
-            .await?;
-        set_busy_timeout(connection, BUSY_TIMEOUT.as_millis()).await?;
-        let settings =
-            sqlx::query(SETTINGS).fetch_one(&mut *connection).await?.try_get("settings")?;
-        Ok(Self {
-            guard: ConnectionHooks::install(connection).await?,
-            settings,
-            busy_timeout,
-            version: AtomicI64::new(0),
-        })
-    }
-
-    /// Whether another connection may have committed since the last call.
-    async fn may_have_committed(
-        &self,
-        connection: &mut SqliteConnection,
-    ) -> Result<bool, sqlx::Error> {
-        let version = sqlx::query_scalar("PRAGMA data_version").fetch_one(connection).await?;
-        Ok(self.version.swap(version, Ordering::Relaxed) != version)
-    }
-}
-
-/// Observes the lock on one of the store's own connections that has waited for it outside a
-/// transaction.
-pub(crate) async fn observe_lock(
-    connection: &mut PooledConnection<SqliteConnection>,
-    lock: &WriteLockObserver,
-) {
-    if let Some(hooked) = connection.attachment::<HookedConnection>()
-        && let Ok(committed) = hooked.may_have_committed(connection).await
-    {
-        lock.observe_busy(committed);
-    }
-}
-
-/// The time limit of the statements on a connection, until it is dropped.
-pub(crate) struct LimitedTime(Option<Arc<HookedConnection>>);
-
-impl LimitedTime {
-    /// Limits the time of the statements on one of the store's own connections. A statement that
-    /// exceeds it fails as interrupted, and its transaction is rolled back. On a connection of the
-    /// application there is no limit.
-    pub(crate) async fn begin(
-        connection: &mut PooledConnection<SqliteConnection>,
-        limit: Duration,
-    ) -> Result<Self, sqlx::Error> {
-        if !connection.is_own() {
-            return Ok(Self(None));
-        }
-        let hooked = match connection.attachment::<HookedConnection>() {
-            Some(hooked) => hooked,
-            None => {
-                let hooked = Arc::new(HookedConnection::new(connection).await?);
-                connection.attach(hooked.clone());
-                hooked
-            }
-        };
-        hooked.guard.limit(limit);
-        Ok(Self(Some(hooked)))
-    }
-}
-
-impl Drop for LimitedTime {
-    fn drop(&mut self) {
-        if let Some(hooked) = &self.0 {
-            hooked.guard.remove_limit();
-        }
-    }
-}
-
-async fn set_busy_timeout(
-    connection: &mut SqliteConnection,
-    millis: impl Display,
-) -> Result<(), sqlx::Error> {
-    let statement = format!("PRAGMA busy_timeout = {millis}");
-    sqlx::raw_sql(AssertSqlSafe(statement)).execute(connection).await.map(drop)
-}
 
 /// An open transaction. Dropping it closes the connection, which rolls the transaction back.
 ///
@@ -148,10 +46,7 @@ impl GuardedTransaction {
         wait_limit: Option<WaitLimit>,
     ) -> Result<Option<Self>, sqlx::Error> {
         let mut connection = CloseOnDrop { connection: Some(connection), lock, hooked: None };
-        let hooked = match connection.get().attachment() {
-            Some(hooked) => hooked,
-            None => Arc::new(HookedConnection::new(connection.get_mut()).await?),
-        };
+        let hooked = HookedConnection::of(connection.get_mut()).await?;
         connection.hooked = Some(hooked.clone());
         let mut transaction = Self { connection, hooked, used_by_handler: false, clean: true };
         let deadline = RetryDeadline::after(wait_limit.map_or(LOCK_TIMEOUT, WaitLimit::total));
@@ -174,7 +69,7 @@ impl GuardedTransaction {
         }
     }
 
-    /// Called after each wait of [`BUSY_TIMEOUT`] for the lock.
+    /// Called after each wait for the lock.
     async fn observe_lock(&mut self) -> Result<(), sqlx::Error> {
         let hooked = self.hooked.clone();
         let committed = hooked.may_have_committed(self.own_connection()).await?;
@@ -291,12 +186,11 @@ impl GuardedTransaction {
     /// Returns a clean connection without a transaction to its pool. A shared one gets the
     /// application's settings back.
     async fn give_back(mut self) {
-        if !self.connection.get_mut().attach(self.hooked.clone()) {
-            let busy_timeout = self.hooked.busy_timeout;
-            let restored = set_busy_timeout(self.own_connection(), busy_timeout).await.is_ok();
-            if !restored || ConnectionHooks::remove(self.own_connection()).await.is_err() {
-                return;
-            }
+        let hooked = self.hooked.clone();
+        if !self.connection.get_mut().attach(hooked.clone())
+            && hooked.restore(self.own_connection()).await.is_err()
+        {
+            return;
         }
         self.connection.give_back();
     }
@@ -346,4 +240,16 @@ impl Drop for CloseOnDrop {
             connection.close();
         }
     }
+}
+
+/// Why a transaction cannot be committed as a whole.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TransactionFault {
+    #[error(
+        "the transaction ended before the handler responded: SQLite rolled it back after an error, \
+         or the handler ended it with a statement"
+    )]
+    Ended,
+    #[error("the handler left a savepoint open")]
+    OpenSavepoint,
 }
