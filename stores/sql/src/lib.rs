@@ -1,5 +1,5 @@
-//! What the SQL stores of [`idempotent-actix`] share: pools, group commit, the decoding of rows,
-//! and migrations.
+//! What the SQL stores of [`idempotent-actix`] share: pools, group commit, statements, the
+//! decoding of rows, and migrations.
 //!
 //! Not for applications. No promise is made about its API: `idempotent-sqlite` and
 //! `idempotent-postgres` pin its version.
@@ -19,6 +19,8 @@ pub mod group_commit;
 mod migrations;
 mod pool;
 mod row;
+pub mod statement;
+pub mod steps;
 mod table;
 
 pub use error::{ClaimContention, InvalidOption, MissingTable, UnsafeSetting};

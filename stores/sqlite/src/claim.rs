@@ -55,13 +55,13 @@ async fn write(
     let Some(seen) = seen else {
         return write_in_turn(engine, "claim", WriteStep::Claim(*id, claim.clone())).await;
     };
+    let lease = Lease { id: *id, owner: seen.owner };
     let is_sent_again = new.owner == claim.owner && seen.owner == claim.owner;
     if is_sent_again && new.state == RecordState::InFlight {
-        let lease = Lease { id: *id, owner: claim.owner };
         let renewed = renew(engine, "claim", &[Renewal::new(lease, claim.lease)]).await?;
         return Ok(renewed.contains(&RenewOutcome::Renewed));
     }
-    let statement = || engine.statements.claim_seen(id, claim, seen, new);
+    let statement = || engine.statements.claim_seen(id, claim, (seen, &lease), new);
     Ok(engine.write("claim", statement).await? == 1)
 }
 

@@ -18,11 +18,12 @@ use crate::{
         hooked::LimitedTime,
     },
     error::{NAME, is_busy, store_error},
-    sql::{Statements, statement::Statement},
+    sql::{Statements, query::query},
 };
 use idempotent_core::{RecordId, StoreError};
 use idempotent_sql::{
     PooledConnection, TableName, TimedRecord, group_commit::GroupCommitLimits, in_runtime,
+    statement::Statement,
 };
 
 pub(crate) mod group;
@@ -68,20 +69,20 @@ impl Engine {
     ///
     /// `execute` runs the statement to its end, and only then is it committed. `fetch_optional`
     /// would return the row of a `RETURNING` first and lose the error of a failing commit.
-    pub(crate) async fn write(
+    pub(crate) async fn write<'a>(
         &self,
         operation: &'static str,
-        statement: impl Fn() -> Statement,
+        statement: impl Fn() -> Statement<'a>,
     ) -> Result<u64, StoreError> {
         self.write_within(None, operation, statement).await
     }
 
     /// The same with a time limit for the statement, on the store's own connection.
-    pub(crate) async fn write_within(
+    pub(crate) async fn write_within<'a>(
         &self,
         limit: Option<Duration>,
         operation: &'static str,
-        statement: impl Fn() -> Statement,
+        statement: impl Fn() -> Statement<'a>,
     ) -> Result<u64, StoreError> {
         let deadline = RetryDeadline::on(&self.connections.writer);
         loop {
@@ -102,16 +103,16 @@ impl Engine {
     }
 
     /// Executes a statement that returns rows.
-    pub(crate) async fn rows(
+    pub(crate) async fn rows<'a>(
         &self,
         access: Access,
         operation: &'static str,
-        statement: impl Fn() -> Statement,
+        statement: impl Fn() -> Statement<'a>,
     ) -> Result<Vec<SqliteRow>, StoreError> {
         let deadline = RetryDeadline::on(&self.connections.writer);
         loop {
             let mut connection = self.connection(operation, access).await?;
-            let rows = statement().fetch_all(&mut *connection).await;
+            let rows = query(statement()).fetch_all(&mut *connection).await;
             match return_connection(connection, rows) {
                 Err(error) if deadline.allows_retry(&error) => {}
                 rows => return rows.map_err(|error| self.store_error(operation, error)),
@@ -121,15 +122,15 @@ impl Engine {
 
     /// Executes a statement that returns one row. Unlike `fetch_all`, which also waits for the end
     /// of the statement, this takes one message of SQLite's thread.
-    async fn row(
+    async fn row<'a>(
         &self,
         operation: &'static str,
-        statement: impl Fn() -> Statement,
+        statement: impl Fn() -> Statement<'a>,
     ) -> Result<SqliteRow, StoreError> {
         let deadline = RetryDeadline::on(&self.connections.readers);
         loop {
             let mut connection = self.connection(operation, Access::Read).await?;
-            let row = statement().fetch_one(&mut *connection).await;
+            let row = query(statement()).fetch_one(&mut *connection).await;
             match return_connection(connection, row) {
                 Err(error) if deadline.allows_retry(&error) => {}
                 row => return row.map_err(|error| self.store_error(operation, error)),
@@ -142,14 +143,14 @@ impl Engine {
         operation: &'static str,
         id: &RecordId,
     ) -> Result<TimedRecord, StoreError> {
-        let row = self.row(operation, || self.statements.read(id)).await?;
+        let row = self.row(operation, || self.statements.steps.read(id)).await?;
         idempotent_sql::record_from_row(&row)
             .map_err(|source| StoreError::unreadable(NAME, operation, source))
     }
 
     /// Reads what a claim is decided from.
     pub(crate) async fn existing(&self, id: &RecordId) -> Result<TimedRecord, StoreError> {
-        let row = self.row("claim", || self.statements.existing(id)).await?;
+        let row = self.row("claim", || self.statements.steps.existing(id)).await?;
         idempotent_sql::claimed_from_row(&row)
             .map_err(|source| StoreError::unreadable(NAME, "claim", source))
     }
@@ -175,11 +176,11 @@ impl Engine {
 async fn execute_within(
     limit: Option<Duration>,
     connection: &mut PooledConnection<SqliteConnection>,
-    statement: Statement,
+    statement: Statement<'_>,
 ) -> Result<SqliteQueryResult, sqlx::Error> {
     let _limited = match limit {
         Some(limit) => Some(LimitedTime::begin(connection, limit).await?),
         None => None,
     };
-    statement.execute(&mut **connection).await
+    query(statement).execute(&mut **connection).await
 }

@@ -8,7 +8,7 @@ use crate::{
     connect::connections::{Access, return_connection},
     engine::{Engine, retry::RetryDeadline},
     error::{NAME, is_busy, is_missing_table},
-    sql::filled,
+    sql::{filled, query::query},
 };
 use idempotent_core::{Lease, OwnerToken, RecordId, StoreError};
 use idempotent_sql::{AppliedVersion, Migration};
@@ -135,7 +135,7 @@ async fn check_file(engine: &Engine) -> Result<(), StoreError> {
     let lease = Lease { id: RecordId::from_bytes([0; 32]), owner: OwnerToken::from_bytes([0; 16]) };
     engine.read(OPERATION, &lease.id).await?;
     let mut connection = engine.connection(OPERATION, Access::Write).await?;
-    let released = engine.statements.release(&lease).execute(&mut *connection).await;
+    let released = query(engine.statements.steps.release(&lease)).execute(&mut *connection).await;
     match return_connection(connection, released) {
         // SQLite checks whether the file is writable before it waits for the lock, so a busy file
         // is writable.

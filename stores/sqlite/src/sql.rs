@@ -3,51 +3,33 @@
 use serde_json::json;
 use sqlx::SqlStr;
 
-use self::{
-    repeated::RepeatedStatement,
-    statement::{Statement, Value, bound, bytes, shared},
-};
+use self::repeated::RepeatedStatement;
 use idempotent_core::{
-    Abandoned, Lease, OwnerToken, Record, RecordId, RecordState, ShortText,
+    Abandoned, Lease, Record, RecordId, RecordState,
     protocol::{Claim, Note, Renewal},
 };
-use idempotent_sql::{TableName, abandoned_code, sql_millis, status_code};
+use idempotent_sql::{
+    TableName, for_each_step, sql_millis,
+    statement::{Statement, Value, shared_text},
+    steps::Steps,
+};
 
+pub(crate) mod query;
 pub(crate) mod repeated;
-pub(crate) mod statement;
 
 /// Reads the connection's settings; `changed` is the number of rows that the last write changed.
 pub(crate) const SETTINGS: &str = include_str!("sql/connection.sql");
 /// Milliseconds since the Unix epoch; constant within a statement.
 const NOW: &str = "CAST(unixepoch('subsec') * 1000 AS INTEGER)";
 
-/// The text of a file, by its name.
-macro_rules! text {
-    ($name:ident) => {
-        include_str!(concat!("sql/", stringify!($name), ".sql"))
-    };
-}
-
-macro_rules! texts {
+macro_rules! files {
     ($($name:ident),* $(,)?) => {
-        /// One statement for each atomic step; the header of its file names the parameters.
-        struct StatementTexts {
-            $($name: SqlStr,)*
-        }
-
-        impl StatementTexts {
-            /// `of` gets the name and the text of each file.
-            fn new(table: &TableName, of: impl Fn(&str, &str) -> String) -> Self {
-                Self { $($name: filled(table, &of(stringify!($name), text!($name))),)* }
-            }
-        }
+        Steps { $($name: include_str!(concat!("sql/", stringify!($name), ".sql")),)* }
     };
 }
 
-texts! {
-    read, existing, claim, take_over, hold, shorten, renew, note, complete, release, abandon,
-    resolve_complete, resolve_release, purge, keep, shorten_expired, resumable,
-}
+/// The texts of the files.
+const FILES: Steps<&str> = for_each_step!(files);
 
 /// The statements of one table.
 pub(crate) struct Statements {
@@ -55,12 +37,12 @@ pub(crate) struct Statements {
     pub(crate) in_transaction: TransactionStatements,
     pub(crate) claim_batch: RepeatedStatement,
     pub(crate) complete_batch: RepeatedStatement,
-    texts: StatementTexts,
+    pub(crate) steps: Steps<SqlStr>,
 }
 
 /// Fills in the table's name, which [`TableName`] has validated, and the time.
 pub(crate) fn filled(table: &TableName, statement: &str) -> SqlStr {
-    shared(table.fill(statement, NOW))
+    shared_text(table.fill(statement, NOW))
 }
 
 /// Texts of several statements for a transaction that a handler uses. SQLite runs each text in one
@@ -89,22 +71,23 @@ pub(crate) struct TransactionStatements {
 }
 
 impl TransactionStatements {
-    fn new(StatementTexts { claim, note, complete, abandon, .. }: &StatementTexts) -> Self {
+    fn new(Steps { claim, note, complete, abandon, .. }: &Steps<SqlStr>) -> Self {
         let random = fastrand::u64(..);
         let (effects, proof) =
             (format!("idempotent_effects_{random:x}"), format!("idempotent_proof_{random:x}"));
         let savepoints = format!("SAVEPOINT {effects}; SAVEPOINT {proof}");
         let proof = format!("RELEASE {proof}; SAVEPOINT {proof}");
-        let ending = |step: &SqlStr| shared(format!("{proof};\n{};\n{SETTINGS}", step.as_str()));
+        let ending =
+            |step: &SqlStr| shared_text(format!("{proof};\n{};\n{SETTINGS}", step.as_str()));
         Self {
-            begin: shared(format!("BEGIN IMMEDIATE; {savepoints}")),
-            undo: shared(format!("ROLLBACK TO {effects}; RELEASE {effects}; {savepoints}")),
-            verify: shared(format!("{proof};\n{SETTINGS}")),
-            claim: shared(format!("{};\n{savepoints}", claim.as_str())),
+            begin: shared_text(format!("BEGIN IMMEDIATE; {savepoints}")),
+            undo: shared_text(format!("ROLLBACK TO {effects}; RELEASE {effects}; {savepoints}")),
+            verify: shared_text(format!("{proof};\n{SETTINGS}")),
+            claim: shared_text(format!("{};\n{savepoints}", claim.as_str())),
             note: ending(note),
             complete: ending(complete),
             abandon: ending(abandon),
-            savepoints: shared(savepoints),
+            savepoints: shared_text(savepoints),
         }
     }
 }
@@ -116,179 +99,71 @@ impl Statements {
 
     /// The statements of these texts; `text` gets the name and the text of each file.
     pub(crate) fn of(table: TableName, text: impl Fn(&str, &str) -> String) -> Self {
-        let texts = StatementTexts::new(&table, text);
+        let steps = FILES.map(|name, file| filled(&table, &text(name, file)));
         Self {
-            in_transaction: TransactionStatements::new(&texts),
-            claim_batch: RepeatedStatement::new(texts.claim.as_str(), ", "),
-            complete_batch: RepeatedStatement::new(texts.complete.as_str(), "FROM "),
-            texts,
+            in_transaction: TransactionStatements::new(&steps),
+            claim_batch: RepeatedStatement::new(steps.claim.as_str(), ", "),
+            complete_batch: RepeatedStatement::new(steps.complete.as_str(), "FROM "),
+            steps,
             table,
         }
     }
 
-    pub(crate) fn read(&self, id: &RecordId) -> Statement {
-        sqlx::query(self.texts.read.clone()).bind(id.as_bytes().as_slice())
-    }
-
-    pub(crate) fn existing(&self, id: &RecordId) -> Statement {
-        sqlx::query(self.texts.existing.clone()).bind(id.as_bytes().as_slice())
-    }
-
-    pub(crate) fn claim(&self, id: &RecordId, claim: &Claim) -> Statement {
-        bound(&self.texts.claim, claim_values(id, claim))
-    }
-
-    pub(crate) fn claim_in_transaction(&self, id: &RecordId, claim: &Claim) -> Statement {
-        bound(&self.in_transaction.claim, claim_values(id, claim))
-    }
-
-    fn take_over(&self, id: &RecordId, claim: &Claim, seen: u32) -> Statement {
-        claim_query(&self.texts.take_over, id, claim).bind(seen)
-    }
-
-    fn hold(&self, id: &RecordId, claim: &Claim, seen: &OwnerToken) -> Statement {
-        sqlx::query(self.texts.hold.clone())
-            .bind(id.as_bytes().as_slice())
-            .bind(claim.fingerprint.to_bytes().to_vec())
-            .bind(seen.as_bytes().as_slice())
-            .bind(abandoned_code(claim.abandoned))
-    }
-
-    pub(crate) fn shorten(&self, seen: &Lease) -> Statement {
-        fenced(&self.texts.shorten, seen)
-    }
-
-    pub(crate) fn shorten_expired(&self) -> Statement {
-        sqlx::query(self.texts.shorten_expired.clone())
-    }
-
-    pub(crate) fn renew(&self, leases: &[Renewal]) -> Statement {
-        sqlx::query(self.texts.renew.clone()).bind(renewals(leases))
+    pub(crate) fn renew(&self, leases: &[Renewal]) -> Statement<'_> {
+        Statement::new(&self.steps.renew, vec![Value::Text(renewals(leases).into())])
     }
 
     /// Writes what the state machine has decided of a claim for the record that was seen.
-    pub(crate) fn claim_seen(
-        &self,
-        id: &RecordId,
-        claim: &Claim,
-        seen: &Record,
+    pub(crate) fn claim_seen<'a>(
+        &'a self,
+        id: &'a RecordId,
+        claim: &'a Claim,
+        (seen, lease): (&'a Record, &'a Lease),
         new: &Record,
-    ) -> Statement {
+    ) -> Statement<'a> {
         if new.state == RecordState::Held {
-            self.hold(id, claim, &seen.owner)
+            self.steps.hold(id, claim, &seen.owner)
         } else if new.owner != claim.owner {
-            self.shorten(&Lease { id: *id, owner: seen.owner })
+            self.steps.shorten(lease)
         } else if seen.owner == claim.owner {
             // The claim was sent again because its acknowledgment was lost.
-            self.renew(&[Renewal::new(Lease { id: *id, owner: seen.owner }, claim.lease)])
+            self.renew(&[Renewal::new(*lease, claim.lease)])
         } else {
-            self.take_over(id, claim, seen.attempt)
+            self.steps.take_over(id, claim, seen.attempt)
         }
     }
 
-    pub(crate) fn note(&self, lease: &Lease, note: &Note) -> Statement {
-        noting(&self.texts.note, lease, note)
+    pub(crate) fn claim_in_transaction<'a>(
+        &'a self,
+        id: &'a RecordId,
+        claim: &'a Claim,
+    ) -> Statement<'a> {
+        self.steps.claim(id, claim).with_text(&self.in_transaction.claim)
     }
 
-    pub(crate) fn note_in_transaction(&self, lease: &Lease, note: &Note) -> Statement {
-        noting(&self.in_transaction.note, lease, note)
+    pub(crate) fn note_in_transaction<'a>(
+        &'a self,
+        lease: &'a Lease,
+        note: &'a Note,
+    ) -> Statement<'a> {
+        self.steps.note(lease, note).with_text(&self.in_transaction.note)
     }
 
-    pub(crate) fn complete(&self, lease: &Lease, recording: &[u8]) -> Statement {
-        completing(&self.texts.complete, lease, recording)
+    pub(crate) fn complete_in_transaction<'a>(
+        &'a self,
+        lease: &'a Lease,
+        recording: &'a [u8],
+    ) -> Statement<'a> {
+        self.steps.complete(lease, recording).with_text(&self.in_transaction.complete)
     }
 
-    pub(crate) fn release(&self, lease: &Lease) -> Statement {
-        fenced(&self.texts.release, lease)
+    pub(crate) fn abandon_in_transaction<'a>(
+        &'a self,
+        lease: &'a Lease,
+        policy: Abandoned,
+    ) -> Statement<'a> {
+        self.steps.abandon(lease, policy).with_text(&self.in_transaction.abandon)
     }
-
-    pub(crate) fn abandon(&self, lease: &Lease, policy: Abandoned) -> Statement {
-        fenced(&self.texts.abandon, lease).bind(abandoned_code(policy))
-    }
-
-    pub(crate) fn complete_in_transaction(&self, lease: &Lease, recording: &[u8]) -> Statement {
-        completing(&self.in_transaction.complete, lease, recording)
-    }
-
-    pub(crate) fn abandon_in_transaction(&self, lease: &Lease, policy: Abandoned) -> Statement {
-        fenced(&self.in_transaction.abandon, lease).bind(abandoned_code(policy))
-    }
-
-    pub(crate) fn resolve_complete(&self, seen: &Lease, recording: &[u8]) -> Statement {
-        completing(&self.texts.resolve_complete, seen, recording)
-    }
-
-    pub(crate) fn resolve_release(&self, seen: &Lease) -> Statement {
-        fenced(&self.texts.resolve_release, seen)
-    }
-
-    pub(crate) fn purge(&self, limit: u32) -> Statement {
-        sqlx::query(self.texts.purge.clone()).bind(i64::from(limit))
-    }
-
-    pub(crate) fn keep(&self, limit: u32) -> Statement {
-        sqlx::query(self.texts.keep.clone()).bind(i64::from(limit))
-    }
-
-    pub(crate) fn resumable(
-        &self,
-        operation: &ShortText,
-        after: Option<&RecordId>,
-        limit: u32,
-    ) -> Statement {
-        let after = after.map_or(&[][..], |id| id.as_bytes());
-        let statement = sqlx::query(self.texts.resumable.clone());
-        statement.bind(operation.as_str()).bind(after).bind(i64::from(limit))
-    }
-}
-
-fn completing(statement: &SqlStr, lease: &Lease, recording: &[u8]) -> Statement {
-    bound(statement, completion_values(lease, recording))
-}
-
-fn noting(statement: &SqlStr, lease: &Lease, note: &Note) -> Statement {
-    fn text(text: &Option<ShortText>) -> &str {
-        text.as_deref().unwrap_or_default()
-    }
-    fenced(statement, lease)
-        .bind(text(&note.reference))
-        .bind(text(&note.progress))
-        .bind(&note.step[..])
-        .bind(&note.input[..])
-        .bind(i64::from(note.hold))
-}
-
-pub(crate) fn claim_values<'a>(id: &'a RecordId, claim: &'a Claim) -> [Value<'a>; 8] {
-    let principal = claim.principal.as_ref().map_or(&[][..], |principal| principal.as_bytes());
-    [
-        bytes(id.as_bytes()),
-        Value::Bytes(claim.fingerprint.to_bytes().to_vec().into()),
-        bytes(claim.owner.as_bytes()),
-        Value::Int(sql_millis(claim.lease)),
-        Value::Int(sql_millis(claim.ttl)),
-        Value::Int(abandoned_code(claim.abandoned)),
-        Value::Text(claim.operation.as_str()),
-        bytes(principal),
-    ]
-}
-
-pub(crate) fn completion_values<'a>(lease: &'a Lease, recording: &'a [u8]) -> [Value<'a>; 4] {
-    let status = Value::Int(status_code(recording));
-    [bytes(lease.id.as_bytes()), bytes(lease.owner.as_bytes()), bytes(recording), status]
-}
-
-fn fenced(statement: &SqlStr, lease: &Lease) -> Statement {
-    sqlx::query(statement.clone())
-        .bind(lease.id.as_bytes().as_slice())
-        .bind(lease.owner.as_bytes().as_slice())
-}
-
-fn claim_query(statement: &SqlStr, id: &RecordId, claim: &Claim) -> Statement {
-    sqlx::query(statement.clone())
-        .bind(id.as_bytes().as_slice())
-        .bind(claim.fingerprint.to_bytes().to_vec())
-        .bind(claim.owner.as_bytes().as_slice())
-        .bind(sql_millis(claim.lease))
 }
 
 /// The leases of one renewal, as JSON.

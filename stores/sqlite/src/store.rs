@@ -4,7 +4,7 @@ use std::{fmt, time::Duration};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use sqlx::SqlitePool;
+use sqlx::{SqlStr, SqlitePool};
 
 use crate::{
     claim::{self, batches::write_in_turn},
@@ -13,7 +13,6 @@ use crate::{
     error::NAME,
     migrate,
     options::SqliteOptions,
-    sql::{Statements, statement::Statement},
 };
 use idempotent_core::{
     Abandoned, Lease, OwnerToken, RecordId, ShortText, StoreError,
@@ -23,7 +22,7 @@ use idempotent_core::{
     },
     store::{Store, Transactions},
 };
-use idempotent_sql::{MARKED_PER_STATEMENT, fence};
+use idempotent_sql::{MARKED_PER_STATEMENT, fence, statement::Statement, steps::Steps};
 
 /// Within which time the runtime sends the end of an attempt again if it fails.
 const END_RESENT: Duration = Duration::from_millis(1_500);
@@ -35,20 +34,21 @@ const END_RESENT: Duration = Duration::from_millis(1_500);
 /// replay, like any outcome for a duplicate that changes nothing, only reads: it takes no write
 /// lock and waits for no writer.
 ///
-/// Call [`migrate`](Self::migrate) once before the first claim. [`options`](Self::options) sets what
-/// differs from the defaults.
+/// Call [`migrate`](Self::migrate) once before the first claim. [`options`](Self::options) changes
+/// the defaults.
 ///
 /// # Group commit
 /// Concurrent claims of new keys and completions are executed in one transaction, with one commit.
 /// A step is executed alone while no other one is under way. Otherwise it joins the next batch,
-/// which takes up to [64 steps](SqliteOptions::max_batch_steps) or [1 MiB](SqliteOptions::max_batch_bytes) as soon as
-/// the batch before it has ended. There is no timer. If a batch fails, or if its statements take
-/// longer than a second, each of its steps is executed alone; if the file stays locked, its steps
-/// fail. All writers wait for a step alone, so it fails if its statement takes longer than two
-/// seconds, for instance because of a trigger. On a connection of the application, these statements
-/// have no limit. A step whose caller drops it in the queue is not executed. Batches are executed
-/// by a thread named `idempotency-sqlite`, which all SQLite stores of the process share.
-/// [`group_commit(false)`](SqliteOptions::group_commit) switches them off.
+/// which takes up to [64 steps](SqliteOptions::max_batch_steps) or [1
+/// MiB](SqliteOptions::max_batch_bytes) as soon as the batch before it has ended. There is no
+/// timer. If a batch fails, or if its statements take longer than a second, each of its steps is
+/// executed alone; if the file stays locked, its steps fail. All writers wait for a step alone, so
+/// it fails if its statement takes longer than two seconds, for instance because of a trigger. On a
+/// connection of the application, these statements have no limit. A step whose caller drops it in
+/// the queue is not executed. Batches are executed by a thread named `idempotency-sqlite`, which
+/// all SQLite stores of the process share. [`group_commit(false)`](SqliteOptions::group_commit)
+/// switches them off.
 ///
 /// # Transactions
 /// While the transaction of a handler is open, it is the only writer of the file, and it uses the
@@ -140,14 +140,17 @@ impl SqliteStore {
         migrate::check(&self.engine).await
     }
 
+    fn steps(&self) -> &Steps<SqlStr> {
+        &self.engine.statements.steps
+    }
+
     /// Executes a statement that compares the owner.
-    async fn write_fenced(
+    async fn write_fenced<'a>(
         &self,
         operation: &'static str,
-        statement: impl Fn(&Statements) -> Statement,
+        statement: impl Fn() -> Statement<'a>,
     ) -> Result<Fence, StoreError> {
-        let rows = self.engine.write(operation, || statement(&self.engine.statements)).await?;
-        Ok(fence(rows != 0))
+        Ok(fence(self.engine.write(operation, statement).await? != 0))
     }
 }
 
@@ -216,7 +219,7 @@ impl Store for SqliteStore {
     }
 
     async fn note(&self, lease: &Lease, note: &Note) -> Result<Fence, StoreError> {
-        self.write_fenced("note", |statements| statements.note(lease, note)).await
+        self.write_fenced("note", || self.steps().note(lease, note)).await
     }
 
     async fn complete(&self, lease: &Lease, recording: &Bytes) -> Result<Fence, StoreError> {
@@ -226,11 +229,11 @@ impl Store for SqliteStore {
     }
 
     async fn release(&self, lease: &Lease) -> Result<Fence, StoreError> {
-        self.write_fenced("release", |statements| statements.release(lease)).await
+        self.write_fenced("release", || self.steps().release(lease)).await
     }
 
     async fn abandon(&self, lease: &Lease, policy: Abandoned) -> Result<Fence, StoreError> {
-        let written = self.write_fenced("abandon", |statements| statements.abandon(lease, policy));
+        let written = self.write_fenced("abandon", || self.steps().abandon(lease, policy));
         match policy {
             Abandoned::Hold => self.engine.as_owner("abandon", END_RESENT, written).await,
             Abandoned::Retry => written.await,
@@ -249,24 +252,24 @@ impl Store for SqliteStore {
         resolution: &Resolution,
     ) -> Result<ResolveOutcome, StoreError> {
         let seen = Lease { id: *id, owner: *seen };
-        let statements = &self.engine.statements;
+        let steps = self.steps();
         let statement = || match resolution {
-            Resolution::Complete(recording) => statements.resolve_complete(&seen, recording),
-            Resolution::Release => statements.resolve_release(&seen),
+            Resolution::Complete(recording) => steps.resolve_complete(&seen, recording),
+            Resolution::Release => steps.resolve_release(&seen),
         };
         if self.engine.write("resolve", statement).await? != 0 {
             return Ok(ResolveOutcome::Resolved);
         }
-        self.engine.write("resolve", || statements.shorten(&seen)).await?;
+        self.engine.write("resolve", || steps.shorten(&seen)).await?;
         Ok(ResolveOutcome::Conflict)
     }
 
     async fn purge(&self, limit: u32) -> Result<u64, StoreError> {
-        let statements = &self.engine.statements;
-        let removed = self.engine.write("purge", || statements.purge(limit)).await?;
+        let steps = self.steps();
+        let removed = self.engine.write("purge", || steps.purge(limit)).await?;
         if removed < u64::from(limit) {
-            self.engine.write("purge", || statements.shorten_expired()).await?;
-            let keep = || statements.keep(MARKED_PER_STATEMENT);
+            self.engine.write("purge", || steps.shorten_expired()).await?;
+            let keep = || steps.keep(MARKED_PER_STATEMENT);
             while self.engine.write("purge", keep).await? == u64::from(MARKED_PER_STATEMENT) {}
         }
         Ok(removed)
@@ -279,7 +282,7 @@ impl Store for SqliteStore {
         limit: u32,
     ) -> Result<ResumablePage, StoreError> {
         const OPERATION: &str = "find resumable";
-        let statement = || self.engine.statements.resumable(operation, after, limit);
+        let statement = || self.steps().resumable(operation, after, limit);
         let rows = self.engine.rows(Access::Read, OPERATION, statement).await?;
         let ids = rows.iter().map(idempotent_sql::id_from_row).collect::<Result<_, _>>();
         let ids = ids.map_err(|source| StoreError::unreadable(NAME, OPERATION, source))?;

@@ -24,7 +24,7 @@ use crate::{
         write_lock::{WaitLimit, WriteLockObserver},
     },
     error::{NAME, is_missing_savepoint, store_error},
-    sql::{Statements, statement::Statement},
+    sql::{Statements, query::query},
 };
 use idempotent_core::{
     Abandoned, Lease, RecordId, StoreError,
@@ -32,7 +32,7 @@ use idempotent_core::{
     store::{Transaction, TransactionClaim, Transactions},
     transition::{self, Change},
 };
-use idempotent_sql::{ClaimContention, PooledConnection, fence};
+use idempotent_sql::{ClaimContention, PooledConnection, fence, statement::Statement};
 
 mod guarded;
 
@@ -180,7 +180,7 @@ impl SqliteTransaction {
         if self.write("claim", statements.claim_in_transaction(id, claim)).await? != 0 {
             return Ok(ClaimOutcome::Granted { attempt: 1 });
         }
-        let row = statements.existing(id).fetch_one(self.open.own_connection()).await;
+        let row = query(statements.steps.existing(id)).fetch_one(self.open.own_connection()).await;
         let row = row.map_err(|error| self.store_error("claim", error))?;
         let (record, now) = idempotent_sql::claimed_from_row(&row)
             .map_err(|source| StoreError::unreadable(NAME, "claim", source))?;
@@ -188,7 +188,11 @@ impl SqliteTransaction {
         let (change, outcome) = transition::claim(record.as_ref(), claim, now);
         let Change::Put(new) = change else { return Ok(outcome) };
         let changed = match &record {
-            Some(seen) => self.write("claim", statements.claim_seen(id, claim, seen, &new)).await?,
+            Some(seen) => {
+                let lease = Lease { id: *id, owner: seen.owner };
+                let statement = statements.claim_seen(id, claim, (seen, &lease), &new);
+                self.write("claim", statement).await?
+            }
             None => 0,
         };
         if changed != 1 {
@@ -201,9 +205,9 @@ impl SqliteTransaction {
     async fn write(
         &mut self,
         operation: &'static str,
-        statement: Statement,
+        statement: Statement<'_>,
     ) -> Result<u64, StoreError> {
-        let done = statement.execute(self.open.own_connection()).await;
+        let done = query(statement).execute(self.open.own_connection()).await;
         done.map(|done| done.rows_affected()).map_err(|error| self.store_error(operation, error))
     }
 
@@ -221,20 +225,21 @@ impl SqliteTransaction {
     async fn finish(
         &mut self,
         operation: &'static str,
-        statement: Statement,
+        statement: Statement<'_>,
     ) -> Result<u64, StoreError> {
         self.open
             .check()
             .await
             .map_err(|not_whole| StoreError::permanent(NAME, operation, not_whole))?;
-        let rows = statement.fetch_all(self.open.own_connection()).await.map_err(|error| {
-            let lost = is_missing_savepoint(&error);
-            if lost {
-                StoreError::permanent(NAME, operation, TransactionFault::Ended)
-            } else {
-                self.store_error(operation, error)
-            }
-        })?;
+        let rows =
+            query(statement).fetch_all(self.open.own_connection()).await.map_err(|error| {
+                let lost = is_missing_savepoint(&error);
+                if lost {
+                    StoreError::permanent(NAME, operation, TransactionFault::Ended)
+                } else {
+                    self.store_error(operation, error)
+                }
+            })?;
         self.unverified = false;
         let row =
             rows.first().ok_or_else(|| self.store_error(operation, sqlx::Error::RowNotFound))?;
@@ -289,7 +294,8 @@ impl Transaction for SqliteTransaction {
         // A handler without a key used the transaction, so no completion has proved that it is
         // open.
         if self.unverified {
-            let verify = sqlx::query(self.statements.in_transaction.verify.clone());
+            let statements = self.statements.clone();
+            let verify = Statement::new(&statements.in_transaction.verify, Vec::new());
             self.finish("commit", verify).await?;
         }
         let Self { open, statements, file, .. } = *self;

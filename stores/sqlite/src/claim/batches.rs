@@ -15,12 +15,13 @@ use crate::{
         retry::RetryDeadline,
     },
     error::{NAME, is_busy},
-    sql::{Statements, claim_values, completion_values, statement::Value},
+    sql::Statements,
 };
 use idempotent_core::{StoreError, store::RuntimeThread};
 use idempotent_sql::{
     PooledConnection,
     group_commit::{Batch, Batches, InBatch, Turn},
+    statement::Value,
 };
 
 /// How long the statements of a batch may take; then its steps are executed alone.
@@ -44,7 +45,7 @@ pub(crate) async fn write_in_turn(
     };
     match engine.group.turn(|| step.clone(), start).await {
         Turn::Alone(_turn) => {
-            let statement = || step.statement(&engine.statements);
+            let statement = || step.statement(&engine.statements.steps);
             Ok(engine.write_within(Some(STEP_LIMIT), operation, statement).await? == 1)
         }
         Turn::Done(Ok(changed)) => Ok(changed),
@@ -130,7 +131,7 @@ async fn write_together(
     batch: &Batch<WriteStep, Written>,
 ) -> Result<Option<Vec<bool>>, sqlx::Error> {
     let _limited = LimitedTime::begin(connection, BATCH_LIMIT).await?;
-    let (claims, completions) = values(batch);
+    let (claims, completions) = values(statements, batch);
     if statements.claim_batch.changes_all(connection, &claims).await?
         && statements.complete_batch.changes_all(connection, &completions).await?
     {
@@ -147,22 +148,24 @@ async fn write_each(
     batch: &Batch<WriteStep, Written>,
 ) -> Result<Vec<bool>, sqlx::Error> {
     let _limited = LimitedTime::begin(connection, BATCH_LIMIT).await?;
-    let (claims, completions) = values(batch);
+    let (claims, completions) = values(statements, batch);
     let mut changed = statements.claim_batch.execute_each(connection, &claims).await?;
     changed.extend(statements.complete_batch.execute_each(connection, &completions).await?);
     sqlx::query("COMMIT").execute(&mut **connection).await?;
     Ok(changed)
 }
 
-/// The parameters of the claims and of the completions.
-fn values(batch: &Batch<WriteStep, Written>) -> (Vec<[Value<'_>; 8]>, Vec<[Value<'_>; 4]>) {
+/// The parameters of each claim and of each completion.
+fn values<'a>(
+    Statements { steps, .. }: &'a Statements,
+    batch: &'a Batch<WriteStep, Written>,
+) -> (Vec<Vec<Value<'a>>>, Vec<Vec<Value<'a>>>) {
     let (mut claims, mut completions) = (Vec::new(), Vec::new());
     for (step, _) in batch {
+        let values = step.statement(steps).values;
         match step {
-            WriteStep::Claim(id, claim) => claims.push(claim_values(id, claim)),
-            WriteStep::Complete(lease, recording) => {
-                completions.push(completion_values(lease, recording));
-            }
+            WriteStep::Claim(..) => claims.push(values),
+            WriteStep::Complete(..) => completions.push(values),
         }
     }
     (claims, completions)

@@ -1,10 +1,14 @@
 //! The writes that can be executed in one transaction.
 
 use bytes::Bytes;
+use sqlx::SqlStr;
 
-use crate::sql::{Statements, statement::Statement};
 use idempotent_core::{Lease, RecordId, protocol::Claim};
-use idempotent_sql::group_commit::{GroupCommit, GroupedStep};
+use idempotent_sql::{
+    group_commit::{GroupCommit, GroupedStep},
+    statement::Statement,
+    steps::Steps,
+};
 
 /// How many steps are executed side by side before further ones are executed in batches. A file has
 /// one writer.
@@ -40,10 +44,10 @@ impl GroupedStep for WriteStep {
 }
 
 impl WriteStep {
-    pub(crate) fn statement(&self, statements: &Statements) -> Statement {
+    pub(crate) fn statement<'a>(&'a self, steps: &'a Steps<SqlStr>) -> Statement<'a> {
         match self {
-            Self::Claim(id, claim) => statements.claim(id, claim),
-            Self::Complete(lease, recording) => statements.complete(lease, recording),
+            Self::Claim(id, claim) => steps.claim(id, claim),
+            Self::Complete(lease, recording) => steps.complete(lease, recording),
         }
     }
 }

@@ -8,7 +8,8 @@ use std::iter;
 
 use sqlx::{SqlStr, SqliteConnection};
 
-use crate::sql::statement::{Value, bound, changes, shared};
+use crate::sql::query::{bound, changes};
+use idempotent_sql::statement::{Value, shared_text};
 
 /// The most records in one call, as a power of two.
 const MAX_COPIES: u32 = 6;
@@ -45,13 +46,13 @@ impl RepeatedStatement {
         let joined = |power| {
             let row = format!("({})", vec!["?"; count].join(", "));
             let rows = vec![row; 1_usize << power].join(", ");
-            shared(joined.replacen(
+            shared_text(joined.replacen(
                 "\nWHERE",
                 &format!("\n{separator}(VALUES {rows}) AS v\nWHERE"),
                 1,
             ))
         };
-        let copies = |power| shared(vec![copy.clone(); 1_usize << power].join(";\n"));
+        let copies = |power| shared_text(vec![copy.clone(); 1_usize << power].join(";\n"));
         Self {
             joined: (0..=MAX_COPIES).map(joined).collect(),
             copies: (0..=MAX_COPIES).map(copies).collect(),
@@ -60,10 +61,10 @@ impl RepeatedStatement {
     }
 
     /// Executes the statement for all records together; returns whether it has changed all of them.
-    pub(crate) async fn changes_all<const N: usize>(
+    pub(crate) async fn changes_all(
         &self,
         connection: &mut SqliteConnection,
-        records: &[[Value<'_>; N]],
+        records: &[Vec<Value<'_>>],
     ) -> Result<bool, sqlx::Error> {
         let mut changed = 0;
         for (text, these) in parts(&self.joined, records) {
@@ -74,10 +75,10 @@ impl RepeatedStatement {
     }
 
     /// Executes the statement for each record; returns for each whether it has changed a record.
-    pub(crate) async fn execute_each<const N: usize>(
+    pub(crate) async fn execute_each(
         &self,
         connection: &mut SqliteConnection,
-        records: &[[Value<'_>; N]],
+        records: &[Vec<Value<'_>>],
     ) -> Result<Vec<bool>, sqlx::Error> {
         let mut changed = Vec::with_capacity(records.len());
         for (text, these) in parts(&self.copies, records) {
