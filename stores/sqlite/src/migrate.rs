@@ -11,7 +11,7 @@ use crate::{
     sql::{filled, query::query},
 };
 use idempotent_core::{Lease, OwnerToken, RecordId, StoreError};
-use idempotent_sql::{AppliedVersion, Migration};
+use idempotent_sql::{AppliedVersion, Migration, Migrations};
 
 mod table;
 
@@ -21,9 +21,11 @@ const APPLIED: &str = r#"
 const APPLY: &str = r#"
     INSERT INTO main."{table}_migrations" (version, compatible_from, applied_at)
     VALUES (?1, ?2, {now})"#;
-/// In order, beginning with version 1. A released migration never changes.
-const MIGRATIONS: [Migration; 1] =
-    [Migration { text: include_str!("sql/migrate_1.sql"), compatible_from: 1 }];
+/// A released migration never changes.
+const MIGRATIONS: Migrations = Migrations {
+    store: NAME,
+    list: &[Migration { text: include_str!("sql/migrate_1.sql"), compatible_from: 1 }],
+};
 
 /// Creates or upgrades the table, and verifies it.
 pub(crate) async fn migrate(engine: &Engine) -> Result<(), StoreError> {
@@ -33,7 +35,7 @@ pub(crate) async fn migrate(engine: &Engine) -> Result<(), StoreError> {
 
 /// Verifies the version of the schema, the table and the file.
 pub(crate) async fn check(engine: &Engine) -> Result<(), StoreError> {
-    check_version(engine).await?;
+    MIGRATIONS.verify("check", applied_version(engine, "check").await?)?;
     verify_table(engine, "check").await?;
     check_file(engine).await
 }
@@ -42,7 +44,7 @@ pub(crate) async fn check(engine: &Engine) -> Result<(), StoreError> {
 /// not wait for a writer.
 async fn apply_migrations(engine: &Engine) -> Result<(), StoreError> {
     let applied = applied_version(engine, "migrate").await?;
-    if pending("migrate", applied)?.next().is_none() {
+    if MIGRATIONS.pending("migrate", applied)?.next().is_none() {
         return Ok(());
     }
     let deadline = RetryDeadline::on(&engine.connections.writer);
@@ -56,19 +58,6 @@ async fn apply_migrations(engine: &Engine) -> Result<(), StoreError> {
     }
 }
 
-/// Refuses a table that is older than this release needs, or newer than it can use.
-async fn check_version(engine: &Engine) -> Result<(), StoreError> {
-    let applied = applied_version(engine, "check").await?;
-    if pending("check", applied)?.next().is_some() {
-        return Err(StoreError::permanent(
-            NAME,
-            "check",
-            idempotent_sql::SchemaTooOld::new(&MIGRATIONS, applied),
-        ));
-    }
-    Ok(())
-}
-
 async fn applied_version(
     engine: &Engine,
     operation: &'static str,
@@ -77,7 +66,7 @@ async fn applied_version(
     let select = sqlx::query_as::<_, (i64, i64)>(fill(engine, APPLIED));
     let applied = select.fetch_optional(&mut *connection).await;
     match return_connection(connection, applied) {
-        Ok(applied) => Ok(applied.map_or(AppliedVersion::NOTHING, AppliedVersion::from)),
+        Ok(applied) => Ok(AppliedVersion::last(applied)),
         Err(error) if is_missing_table(&error) => Ok(AppliedVersion::NOTHING),
         Err(error) => Err(engine.store_error(operation, error)),
     }
@@ -94,7 +83,7 @@ async fn migrate_locked(
     let applied = sqlx::query_as::<_, (i64, i64)>(fill(engine, APPLIED))
         .fetch_optional(&mut *transaction)
         .await?;
-    match pending("migrate", applied.map_or(AppliedVersion::NOTHING, AppliedVersion::from)) {
+    match MIGRATIONS.pending("migrate", AppliedVersion::last(applied)) {
         Ok(missing) => {
             for (version, migration) in missing {
                 apply(engine, &mut transaction, version, migration).await?;
@@ -114,14 +103,6 @@ async fn apply(
     sqlx::raw_sql(fill(engine, migration.text)).execute(&mut **transaction).await?;
     let apply = sqlx::query(fill(engine, APPLY)).bind(version).bind(migration.compatible_from);
     apply.execute(&mut **transaction).await.map(drop)
-}
-
-fn pending(
-    operation: &'static str,
-    applied: AppliedVersion,
-) -> Result<impl Iterator<Item = (i64, &'static Migration)>, StoreError> {
-    idempotent_sql::pending_migrations(&MIGRATIONS, applied)
-        .map_err(|later| StoreError::permanent(NAME, operation, later))
 }
 
 fn fill(engine: &Engine, statement: &str) -> sqlx::SqlStr {
