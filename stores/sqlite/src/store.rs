@@ -40,8 +40,8 @@ const END_RESENT: Duration = Duration::from_millis(1_500);
 /// # Group commit
 /// Concurrent claims of new keys and completions are executed in one transaction, with one commit.
 /// A step is executed alone while no other one is under way. Otherwise it joins the next batch,
-/// which takes up to [64 steps](SqliteOptions::max_batch_steps) or [1
-/// MiB](SqliteOptions::max_batch_bytes) as soon as the batch before it has ended. There is no
+/// which takes up to [64 steps](SqliteOptions::max_batch_steps) or
+/// [1 MiB](SqliteOptions::max_batch_bytes) as soon as the batch before it has ended. There is no
 /// timer. If a batch fails, or if its statements take longer than a second, each of its steps is
 /// executed alone; if the file stays locked, its steps fail. All writers wait for a step alone, so
 /// it fails if its statement takes longer than two seconds, for instance because of a trigger. On a

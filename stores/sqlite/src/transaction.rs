@@ -2,27 +2,18 @@
 
 use std::{
     any::{Any, TypeId},
-    pin::pin,
     sync::Arc,
     time::Duration,
 };
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use sqlx::{SqlSafeStr, SqlStr, Sqlite, SqliteConnection};
-use tokio::time::timeout;
+use sqlx::{SqlSafeStr, SqlStr, Sqlite};
 
 use self::guarded::{GuardedTransaction, TransactionFault};
 use crate::{
-    connect::{
-        connections::{Access, BUSY_TIMEOUT},
-        database_file::DatabaseFile,
-    },
-    engine::{
-        Engine,
-        waiting_owners::WaitingOwners,
-        write_lock::{WaitLimit, WriteLockObserver},
-    },
+    connect::database_file::DatabaseFile,
+    engine::{Engine, waiting_owners::WaitingOwners, write_lock::WaitLimit},
     error::{NAME, is_missing_savepoint, store_error},
     sql::{Statements, query::query},
 };
@@ -32,8 +23,9 @@ use idempotent_core::{
     store::{Transaction, TransactionClaim, Transactions},
     transition::{self, Change},
 };
-use idempotent_sql::{ClaimContention, PooledConnection, fence, statement::Statement};
+use idempotent_sql::{ClaimContention, fence, statement::Statement};
 
+mod begin;
 mod guarded;
 
 struct SqliteTransaction {
@@ -50,7 +42,7 @@ async fn open(
     statements: &SqlStr,
     wait_limit: Option<WaitLimit>,
 ) -> Result<Option<SqliteTransaction>, StoreError> {
-    let open = open_handler_transaction(engine, statements, wait_limit)
+    let open = begin::begin(engine, statements, wait_limit)
         .await
         .map_err(|error| engine.store_error(operation, error))?;
     Ok(open.map(|open| SqliteTransaction {
@@ -59,44 +51,6 @@ async fn open(
         file: engine.connections.file.clone(),
         unverified: false,
     }))
-}
-
-async fn open_handler_transaction(
-    engine: &Engine,
-    statements: &SqlStr,
-    wait_limit: Option<WaitLimit>,
-) -> Result<Option<GuardedTransaction>, sqlx::Error> {
-    let connection = match wait_limit {
-        Some(wait_limit) => connection_for(engine, wait_limit).await?,
-        None => Some(engine.connections.get(Access::Write).await?),
-    };
-    let Some(connection) = connection else { return Ok(None) };
-    // Each connection of a shared pool needs its own observation of the lock.
-    let lock = if engine.connections.writer.is_own() {
-        engine.lock.clone()
-    } else {
-        Arc::new(WriteLockObserver::default())
-    };
-    GuardedTransaction::begin(connection, lock, statements, wait_limit).await
-}
-
-/// Returns the write connection; `None` if a single transaction holds it for longer than
-/// `wait_limit`.
-async fn connection_for(
-    engine: &Engine,
-    wait_limit: WaitLimit,
-) -> Result<Option<PooledConnection<SqliteConnection>>, sqlx::Error> {
-    engine.connections.file.verify()?;
-    let mut connection = pin!(engine.connections.writer.get_within(wait_limit.total()));
-    loop {
-        match timeout(BUSY_TIMEOUT, &mut connection).await {
-            Ok(connection) => {
-                return engine.connections.ready_to_write(connection?).await.map(Some);
-            }
-            Err(_) if engine.lock.is_held_beyond(wait_limit) => return Ok(None),
-            Err(_) => {}
-        }
-    }
 }
 
 /// Returns the outcome of a claim that needs no write, `None` for any other.
