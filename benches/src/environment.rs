@@ -129,9 +129,10 @@ impl Environment {
         }
         let url = format!("sqlite:{}", file.display());
         self.wait(async {
-            let store = SqliteStore::connect(&url).await.unwrap();
-            store.migrate().await.unwrap();
-            store.table("floor").unwrap().migrate().await.unwrap();
+            for table in ["idempotency_records", "floor"] {
+                let store = SqliteStore::options().table(table).connect(&url).await.unwrap();
+                store.migrate().await.unwrap();
+            }
             let pool = sqlx::SqlitePool::connect(&url).await.unwrap();
             sqlx::raw_sql(AssertSqlSafe(EFFECTS.replace("{bytes}", "BLOB")))
                 .execute(&pool)

@@ -41,6 +41,4 @@ pub use idempotent_postgres::{PostgresOptions, PostgresStore};
 #[cfg(feature = "redis")]
 pub use idempotent_redis::RedisStore;
 #[cfg(feature = "sqlite")]
-pub use idempotent_sqlite::InvalidTableName;
-#[cfg(feature = "sqlite")]
-pub use idempotent_sqlite::SqliteStore;
+pub use idempotent_sqlite::{SqliteOptions, SqliteStore};

@@ -50,6 +50,20 @@ const POSTGRES: &[&str] = &[
     "error",
 ];
 
+/// The modules at the root of `idempotent-sqlite`. Each may use those that are listed below it.
+const SQLITE: &[&str] = &[
+    "internals",
+    "store",
+    "options",
+    "migrate",
+    "transaction",
+    "claim",
+    "engine",
+    "connect",
+    "sql",
+    "error",
+];
+
 /// The modules at the root of `idempotent-client`. Each may use those that are listed below it.
 const CLIENT: &[&str] = &[
     "guide",
@@ -200,6 +214,11 @@ fn cycles_are_found() {
 #[test]
 fn modules_of_the_core_use_only_those_below() {
     assert_layered("idempotent-core", CORE, 40);
+}
+
+#[test]
+fn modules_of_the_sqlite_store_use_only_those_below() {
+    assert_layered("stores/sqlite", SQLITE, 15);
 }
 
 #[test]

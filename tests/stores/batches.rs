@@ -365,7 +365,7 @@ async fn an_endless_row_in_sqlite_fails_alone() {
 #[tokio::test(flavor = "multi_thread")]
 async fn without_group_commit_there_are_no_batches() {
     let file = File::new();
-    let sqlite = file.open().await.group_commit(false);
+    let sqlite = file.open_with(SqliteStore::options().group_commit(false)).await;
     sqlite.migrate().await.unwrap();
     claim_and_complete(&sqlite, 1..=MANY).await;
     assert_eq!(sqlite.counts().batches, 0);

@@ -62,6 +62,10 @@ impl AckLosingStore {
         Box::new(AckLosingTransaction { inner, store: self.clone() })
     }
 
+    fn transactions(&self) -> &dyn Transactions {
+        self.store.transactions().unwrap()
+    }
+
     fn reachable(&self) -> Result<&SqliteStore, StoreError> {
         let count = |left: usize| left.checked_sub(1);
         if self.unreachable_calls.fetch_update(Ordering::SeqCst, Ordering::SeqCst, count).is_ok() {
@@ -75,10 +79,10 @@ impl AckLosingStore {
 #[async_trait]
 impl Transactions for AckLosingStore {
     fn database(&self) -> TypeId {
-        self.store.database()
+        self.transactions().database()
     }
     async fn begin(&self) -> Result<Box<dyn Transaction>, StoreError> {
-        Ok(self.wrap(self.store.begin().await?))
+        Ok(self.wrap(self.transactions().begin().await?))
     }
     async fn claim(
         &self,
@@ -86,7 +90,8 @@ impl Transactions for AckLosingStore {
         claim: &Claim,
         wait: Duration,
     ) -> Result<TransactionClaim, StoreError> {
-        Ok(match Transactions::claim(self.reachable()?, id, claim, wait).await? {
+        self.reachable()?;
+        Ok(match self.transactions().claim(id, claim, wait).await? {
             TransactionClaim::Granted { attempt, transaction } => {
                 TransactionClaim::Granted { attempt, transaction: self.wrap(transaction) }
             }

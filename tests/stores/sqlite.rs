@@ -207,14 +207,16 @@ async fn a_database_of_a_later_version_is_refused() {
 #[tokio::test]
 async fn two_tables_in_one_file_are_independent() {
     let file = File::new();
-    let (one, two) =
-        (file.open().await.table("one").unwrap(), file.open().await.table("order").unwrap());
+    let open = async |table| file.open_with(SqliteStore::options().table(table)).await;
+    let (one, two) = (open("one").await, open("order").await);
     one.migrate().await.unwrap();
     two.migrate().await.unwrap();
     claim_and_complete(&one).await;
     assert_eq!(two.look_up(&ID).await.unwrap(), None);
     claim_and_complete(&two).await;
-    assert!(file.open().await.table("x; DROP TABLE one").is_err());
+    let refused = SqliteStore::options().table("x; DROP TABLE one").connect(&file.url()).await;
+    let error = refused.unwrap_err();
+    assert!(!error.is_transient() && error_chain(&error).contains("`table`"), "{error:?}");
 }
 
 /// Overwrites a column of the only record, and bypasses the table's checks.

@@ -13,7 +13,7 @@ use idempotent_core::{
     conformance::TestedStore,
     store::memory::MemoryStore,
 };
-use idempotent_sqlite::{SqliteStore, internals::batched_sqlite};
+use idempotent_sqlite::{SqliteOptions, SqliteStore, internals::batched_sqlite};
 use sqlx::{
     SqlitePool,
     sqlite::{SqliteConnectOptions, SqliteJournalMode},
@@ -83,7 +83,11 @@ impl File {
     }
 
     pub(crate) async fn open(&self) -> SqliteStore {
-        SqliteStore::connect(&self.url()).await.unwrap()
+        self.open_with(SqliteStore::options()).await
+    }
+
+    pub(crate) async fn open_with(&self, options: SqliteOptions) -> SqliteStore {
+        options.connect(&self.url()).await.unwrap()
     }
 
     /// Whether an owner of a lease waits for the write lock.

@@ -48,7 +48,7 @@ async fn connect(options: &Options) -> Arc<dyn Store> {
     } else if url.starts_with("postgres") {
         Arc::new(PostgresStore::options().group_commit(false).connect(url).await.unwrap())
     } else {
-        Arc::new(SqliteStore::connect(url).await.unwrap().group_commit(false))
+        Arc::new(SqliteStore::options().group_commit(false).connect(url).await.unwrap())
     }
 }
 

@@ -1,5 +1,5 @@
-//! What the SQL stores of [`idempotent-actix`] share: pools, group commit, the decoding of rows,
-//! and migrations.
+//! What the SQL stores of [`idempotent-actix`] share: pools, group commit, statements, the
+//! decoding of rows, and migrations.
 //!
 //! Not for applications. No promise is made about its API: `idempotent-sqlite` and
 //! `idempotent-postgres` pin its version.
@@ -19,10 +19,14 @@ pub mod group_commit;
 mod migrations;
 mod pool;
 mod row;
+pub mod statement;
+pub mod steps;
 mod table;
 
 pub use error::{ClaimContention, InvalidOption, MissingTable, UnsafeSetting};
-pub use migrations::{AppliedVersion, Migration, SchemaTooNew, SchemaTooOld, pending_migrations};
+pub use migrations::{
+    AppliedVersion, Migration, Migrations, SchemaTooNew, SchemaTooOld, pending_migrations,
+};
 pub use pool::{ConnectionLifecycle, ConnectionPool, Lifetime, PooledConnection, in_runtime};
 pub use row::{TimedRecord, claimed_from_row, id_from_row, lease_from_row, record_from_row};
 pub use table::{TableFacts, UnsuitableTable, columns};

@@ -1,5 +1,7 @@
 //! The schema versions of a table, and which releases may share it.
 
+use idempotent_core::StoreError;
+
 /// One schema version. A released one never changes.
 #[derive(Debug)]
 pub struct Migration {
@@ -21,12 +23,53 @@ pub struct AppliedVersion {
 impl AppliedVersion {
     /// The table does not exist.
     pub const NOTHING: Self = Self { version: 0, compatible_from: 0 };
+
+    /// From the last row of the list, if there is one.
+    pub fn last(row: Option<(i64, i64)>) -> Self {
+        row.map_or(Self::NOTHING, |(version, compatible_from)| Self { version, compatible_from })
+    }
 }
 
-impl From<(i64, i64)> for AppliedVersion {
-    /// From the columns `version` and `compatible_from`.
-    fn from((version, compatible_from): (i64, i64)) -> Self {
-        Self { version, compatible_from }
+/// The migrations of a store, in order, beginning with version 1.
+#[derive(Debug)]
+pub struct Migrations {
+    /// The name of the store in its errors.
+    pub store: &'static str,
+    /// The migrations.
+    pub list: &'static [Migration],
+}
+
+impl Migrations {
+    /// Returns those that are still to be applied, each with its version; none where the table is
+    /// newer than this release but compatible with it.
+    ///
+    /// # Errors
+    /// Fails with a permanent error if the table is newer than this release and not compatible with
+    /// it.
+    pub fn pending(
+        &self,
+        operation: &'static str,
+        applied: AppliedVersion,
+    ) -> Result<impl Iterator<Item = (i64, &'static Migration)> + use<>, StoreError> {
+        pending_migrations(self.list, applied)
+            .map_err(|later| StoreError::permanent(self.store, operation, later))
+    }
+
+    /// Verifies that this release can use the table as it is.
+    ///
+    /// # Errors
+    /// Fails with a permanent error if the table is older than this release needs, or newer than it
+    /// can use.
+    pub fn verify(
+        &self,
+        operation: &'static str,
+        applied: AppliedVersion,
+    ) -> Result<(), StoreError> {
+        if self.pending(operation, applied)?.next().is_none() {
+            return Ok(());
+        }
+        let too_old = SchemaTooOld::new(self.list, applied);
+        Err(StoreError::permanent(self.store, operation, too_old))
     }
 }
 

@@ -1,19 +1,29 @@
 //! Opening a file, and refusing settings under which records could be lost.
 
-use std::{path, str::FromStr, time::Duration};
+use std::{
+    path::{self, Path},
+    str::FromStr,
+    sync::Arc,
+    time::Duration,
+};
 
 use sqlx::{
-    SqliteConnection,
+    SqliteConnection, SqlitePool,
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous},
 };
 
-use super::{
-    BUSY_TIMEOUT, NAME,
-    connections::{first_ready, verify},
-    error::{cannot_open, is_lost_race, store_error, unsafe_setting},
+use self::{
+    connections::{BUSY_TIMEOUT, Connections, first_ready, verify},
+    database_file::DatabaseFile,
 };
+use crate::error::{NAME, cannot_open, is_lost_race, store_error, unsafe_setting};
 use idempotent_core::{StoreError, store::url};
 use idempotent_sql::{ConnectionPool, Lifetime, PooledConnection, TableName};
+
+pub(crate) mod connections;
+pub(crate) mod database_file;
+pub(crate) mod hooked;
+pub(crate) mod hooks;
 
 const READERS: usize = 4;
 /// Earlier versions can corrupt a database whose WAL file is reset while another connection reads.
@@ -22,8 +32,32 @@ const MIN_VERSION: [u32; 3] = [3, 51, 3];
 const OPEN_ATTEMPTS: u32 = 100;
 const OPEN_PAUSE: Duration = Duration::from_millis(50);
 
-/// Opens the write connection and creates the pool of read connections.
-pub(super) async fn connect(
+/// Opens the file of a URL: the write connection, and a pool of read connections.
+pub(crate) async fn open(url: &str) -> Result<Connections, StoreError> {
+    let options = parse(url)?;
+    let configured = options.get_filename().to_owned();
+    let (writer, readers) = own_pools(options).await?;
+    checked(writer, readers, &configured).await
+}
+
+/// Uses the pool of an application.
+pub(crate) async fn share(pool: SqlitePool) -> Result<Connections, StoreError> {
+    let configured = pool.connect_options().get_filename().to_owned();
+    let shared = ConnectionPool::shared(pool, None);
+    checked(shared.clone(), shared, &configured).await
+}
+
+async fn checked(
+    writer: ConnectionPool<SqliteConnection>,
+    readers: ConnectionPool<SqliteConnection>,
+    configured: &Path,
+) -> Result<Connections, StoreError> {
+    let resolved = check(&writer).await?;
+    let file = Arc::new(DatabaseFile::opened(configured, resolved));
+    Ok(Connections { writer, readers, file })
+}
+
+async fn own_pools(
     options: SqliteConnectOptions,
 ) -> Result<(ConnectionPool<SqliteConnection>, ConnectionPool<SqliteConnection>), StoreError> {
     let options = options.busy_timeout(BUSY_TIMEOUT);
@@ -42,7 +76,7 @@ pub(super) async fn connect(
 const PARAMETERS: [&str; 4] = ["mode", "cache", "immutable", "vfs"];
 
 /// Parses a URL.
-pub(super) fn parse(url: &str) -> Result<SqliteConnectOptions, StoreError> {
+pub(crate) fn parse(url: &str) -> Result<SqliteConnectOptions, StoreError> {
     url::verify_file(NAME, url, &PARAMETERS)?;
     let path = url.strip_prefix("sqlite:").map(|rest| rest.strip_prefix("//").unwrap_or(rest));
     let (file, parameters) = match path {
@@ -88,9 +122,7 @@ async fn open_writer(writer: &ConnectionPool<SqliteConnection>) -> Result<(), sq
 
 /// Refuses connections that could lose or corrupt what they acknowledged. Returns the path of the
 /// file.
-pub(super) async fn check(
-    connections: &ConnectionPool<SqliteConnection>,
-) -> Result<String, StoreError> {
+async fn check(connections: &ConnectionPool<SqliteConnection>) -> Result<String, StoreError> {
     let mut connection = connections.get().await.map_err(to_store_error)?;
     if let Err(error @ sqlx::Error::Configuration(_)) = verify(&mut connection).await {
         connection.give_back();

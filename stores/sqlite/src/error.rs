@@ -1,6 +1,7 @@
 //! SQLite errors, classified by what the store does about them.
 
-use super::{NAME, database_file::FileChanged};
+use std::path::PathBuf;
+
 use idempotent_core::{
     StoreError,
     store::{
@@ -14,6 +15,9 @@ use idempotent_sql::{MissingTable, TableName, UnsafeSetting};
 
 #[cfg(test)]
 mod tests;
+
+/// The name of the store in its errors.
+pub(crate) const NAME: &str = "sqlite";
 
 const BUSY: i32 = 5;
 const LOCKED: i32 = 6;
@@ -71,7 +75,7 @@ const CODES: &[Row] = &[
 const OTHER: ErrorClass = ErrorClass::new(NoEffect, Permanent, Unusable);
 
 /// What an error means for the call that failed.
-pub(super) fn error_class(error: &sqlx::Error) -> ErrorClass {
+pub(crate) fn error_class(error: &sqlx::Error) -> ErrorClass {
     use sqlx::Error::{AnyDriverError, Io, PoolClosed, PoolTimedOut, WorkerCrashed};
     if let Some(code) = code(error) {
         let fits = |row: &&Row| row.0 == code || row.0 == code & 0xff;
@@ -89,7 +93,7 @@ pub(super) fn error_class(error: &sqlx::Error) -> ErrorClass {
     }
 }
 
-pub(super) fn store_error(
+pub(crate) fn store_error(
     operation: &'static str,
     table: &TableName,
     error: sqlx::Error,
@@ -107,37 +111,37 @@ pub(super) fn store_error(
     }
 }
 
-pub(super) fn is_transient(error: &sqlx::Error) -> bool {
+pub(crate) fn is_transient(error: &sqlx::Error) -> bool {
     error_class(error).cause == Temporary
 }
 
 /// Whether the connection on which the error occurred must not be used again.
-pub(super) fn is_unusable(error: &sqlx::Error) -> bool {
+pub(crate) fn is_unusable(error: &sqlx::Error) -> bool {
     error_class(error).connection == Unusable
 }
 
 /// Whether the error proves that the call had no effect.
-pub(super) fn had_no_effect(error: &sqlx::Error) -> bool {
+pub(crate) fn had_no_effect(error: &sqlx::Error) -> bool {
     error_class(error).effect == NoEffect
 }
 
 /// Whether another connection holds the lock.
-pub(super) fn is_busy(error: &sqlx::Error) -> bool {
+pub(crate) fn is_busy(error: &sqlx::Error) -> bool {
     has_code(error, &[BUSY])
 }
 
 /// Whether another connection opened the file at the same time.
-pub(super) fn is_lost_race(error: &sqlx::Error) -> bool {
+pub(crate) fn is_lost_race(error: &sqlx::Error) -> bool {
     has_code(error, &[BUSY, LOCKED, PROTOCOL])
 }
 
 /// Whether the file could not be opened.
-pub(super) fn cannot_open(error: &sqlx::Error) -> bool {
+pub(crate) fn cannot_open(error: &sqlx::Error) -> bool {
     has_code(error, &[CANNOT_OPEN])
 }
 
 /// A setting under which records could be lost.
-pub(super) fn unsafe_setting(
+pub(crate) fn unsafe_setting(
     setting: &'static str,
     actual: String,
     required: &'static str,
@@ -146,11 +150,11 @@ pub(super) fn unsafe_setting(
     sqlx::Error::Configuration(Box::new(setting))
 }
 
-pub(super) fn is_missing_table(error: &sqlx::Error) -> bool {
+pub(crate) fn is_missing_table(error: &sqlx::Error) -> bool {
     message_starts_with(error, "no such table: ")
 }
 
-pub(super) fn is_missing_savepoint(error: &sqlx::Error) -> bool {
+pub(crate) fn is_missing_savepoint(error: &sqlx::Error) -> bool {
     message_starts_with(error, "no such savepoint: ")
 }
 
@@ -174,3 +178,14 @@ fn code(error: &sqlx::Error) -> Option<i32> {
      open it without `mode=ro`, `immutable` and `PRAGMA query_only`"
 )]
 struct ReadOnly(#[source] sqlx::Error);
+
+/// The path of the database leads to another file than the one that is open, or to none.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the database file `{}` was moved, replaced or deleted while it was open, so nothing is \
+     written to it any more; restart the process, or put the file back in its place",
+    path.display()
+)]
+pub(crate) struct FileChanged {
+    pub(crate) path: PathBuf,
+}

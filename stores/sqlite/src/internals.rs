@@ -6,23 +6,27 @@ use std::sync::Arc;
 use idempotent_core::StoreError;
 use idempotent_sql::group_commit::BatchCounts;
 
-use crate::{SqliteStore, connect, statements::Statements};
+use crate::{
+    SqliteStore, connect,
+    engine::{Engine, group::Group},
+    sql::Statements,
+};
 
 /// The store with other statements; `alter` gets the name of each statement and its text.
 pub fn alter_sqlite(store: SqliteStore, alter: impl Fn(&str, &str) -> String) -> SqliteStore {
-    let statements = Statements::of(store.statements.table.clone(), alter);
-    SqliteStore { statements: Arc::new(statements), ..store }
+    let statements = Arc::new(Statements::of(store.engine.statements.table.clone(), alter));
+    SqliteStore { engine: Engine { statements, ..store.engine } }
 }
 
 /// The store with all claims and completions in batches, even a single one.
 pub fn batched_sqlite(store: SqliteStore) -> SqliteStore {
-    let limits = store.group.limits().forced();
-    store.with_limits(limits)
+    let group = Group::new(store.engine.group.limits().forced());
+    SqliteStore { engine: Engine { group, ..store.engine } }
 }
 
 /// What the batches of a store have done so far.
 pub fn sqlite_batches(store: &SqliteStore) -> BatchCounts {
-    store.group.counts()
+    store.engine.group.counts()
 }
 
 /// Verifies the URL of a database, without opening anything.

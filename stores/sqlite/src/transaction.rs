@@ -2,36 +2,31 @@
 
 use std::{
     any::{Any, TypeId},
-    pin::pin,
     sync::Arc,
     time::Duration,
 };
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use sqlx::{SqlSafeStr, SqlStr, Sqlite, SqliteConnection};
-use tokio::time::timeout;
+use sqlx::{SqlSafeStr, SqlStr, Sqlite};
 
-use super::{
-    BUSY_TIMEOUT, NAME, SqliteStore,
-    connections::Access,
-    database_file::DatabaseFile,
-    error::{is_missing_savepoint, store_error},
-    execute::renewals,
-    guarded_transaction::GuardedTransaction,
-    hooks::TransactionFault,
-    statement::Statement,
-    statements::Statements,
-    waiting_owners::WaitingOwners,
-    write_lock::{WaitLimit, WriteLockObserver},
+use self::guarded::{GuardedTransaction, TransactionFault};
+use crate::{
+    connect::database_file::DatabaseFile,
+    engine::{Engine, waiting_owners::WaitingOwners, write_lock::WaitLimit},
+    error::{NAME, is_missing_savepoint, store_error},
+    sql::{Statements, query::query},
 };
 use idempotent_core::{
-    Abandoned, Lease, RecordId, RecordState, StoreError,
-    protocol::{Claim, ClaimOutcome, Fence, Note, Renewal},
+    Abandoned, Lease, RecordId, StoreError,
+    protocol::{Claim, ClaimOutcome, Fence, Note},
     store::{Transaction, TransactionClaim, Transactions},
     transition::{self, Change},
 };
-use idempotent_sql::{ClaimContention, PooledConnection, fence};
+use idempotent_sql::{ClaimContention, fence, statement::Statement};
+
+mod begin;
+mod guarded;
 
 struct SqliteTransaction {
     open: GuardedTransaction,
@@ -41,76 +36,37 @@ struct SqliteTransaction {
     unverified: bool,
 }
 
-impl SqliteStore {
-    async fn open(
-        &self,
-        operation: &'static str,
-        statements: &SqlStr,
-        wait_limit: Option<WaitLimit>,
-    ) -> Result<Option<SqliteTransaction>, StoreError> {
-        let open = self
-            .open_handler_transaction(statements, wait_limit)
-            .await
-            .map_err(|error| self.store_error(operation, error))?;
-        Ok(open.map(|open| SqliteTransaction {
-            open,
-            statements: self.statements.clone(),
-            file: self.file.clone(),
-            unverified: false,
-        }))
-    }
+async fn open(
+    engine: &Engine,
+    operation: &'static str,
+    statements: &SqlStr,
+    wait_limit: Option<WaitLimit>,
+) -> Result<Option<SqliteTransaction>, StoreError> {
+    let open = begin::begin(engine, statements, wait_limit)
+        .await
+        .map_err(|error| engine.store_error(operation, error))?;
+    Ok(open.map(|open| SqliteTransaction {
+        open,
+        statements: engine.statements.clone(),
+        file: engine.connections.file.clone(),
+        unverified: false,
+    }))
+}
 
-    async fn open_handler_transaction(
-        &self,
-        statements: &SqlStr,
-        wait_limit: Option<WaitLimit>,
-    ) -> Result<Option<GuardedTransaction>, sqlx::Error> {
-        let connection = match wait_limit {
-            Some(wait_limit) => self.connection_for(wait_limit).await?,
-            None => Some(self.connection(Access::Write).await?),
-        };
-        let Some(connection) = connection else { return Ok(None) };
-        // Each connection of a shared pool needs its own observation of the lock.
-        let lock = if self.writer.is_own() {
-            self.lock.clone()
-        } else {
-            Arc::new(WriteLockObserver::default())
-        };
-        GuardedTransaction::begin(connection, lock, statements, wait_limit).await
-    }
-
-    /// Returns the write connection; `None` if a single transaction holds it for longer than
-    /// `wait_limit`.
-    async fn connection_for(
-        &self,
-        wait_limit: WaitLimit,
-    ) -> Result<Option<PooledConnection<SqliteConnection>>, sqlx::Error> {
-        self.file.verify()?;
-        let mut connection = pin!(self.writer.get_within(wait_limit.total()));
-        loop {
-            match timeout(BUSY_TIMEOUT, &mut connection).await {
-                Ok(connection) => return self.ready_to_write(connection?).await.map(Some),
-                Err(_) if self.lock.is_held_beyond(wait_limit) => return Ok(None),
-                Err(_) => {}
-            }
-        }
-    }
-
-    /// Returns the outcome of a claim that needs no write, `None` for any other.
-    async fn outcome_without_write(
-        &self,
-        id: &RecordId,
-        claim: &Claim,
-    ) -> Result<Option<ClaimOutcome>, StoreError> {
-        let (record, now) = self.existing(id).await?;
-        let now = self.waiting.effective_time(record.as_ref(), now).await;
-        let (change, outcome) = transition::claim(record.as_ref(), claim, now);
-        Ok(matches!(change, Change::Keep).then_some(outcome))
-    }
+/// Returns the outcome of a claim that needs no write, `None` for any other.
+async fn outcome_without_write(
+    engine: &Engine,
+    id: &RecordId,
+    claim: &Claim,
+) -> Result<Option<ClaimOutcome>, StoreError> {
+    let (record, now) = engine.existing(id).await?;
+    let now = engine.waiting.effective_time(record.as_ref(), now).await;
+    let (change, outcome) = transition::claim(record.as_ref(), claim, now);
+    Ok(matches!(change, Change::Keep).then_some(outcome))
 }
 
 #[async_trait]
-impl Transactions for SqliteStore {
+impl Transactions for Engine {
     fn database(&self) -> TypeId {
         TypeId::of::<Sqlite>()
     }
@@ -120,7 +76,7 @@ impl Transactions for SqliteStore {
     }
 
     async fn begin(&self) -> Result<Box<dyn Transaction>, StoreError> {
-        let begun = self.open("begin", &self.statements.in_transaction.begin, None).await?;
+        let begun = open(self, "begin", &self.statements.in_transaction.begin, None).await?;
         Ok(Box::new(begun.ok_or_else(|| StoreError::transient(NAME, "begin", ClaimContention))?))
     }
 
@@ -139,13 +95,13 @@ impl Transactions for SqliteStore {
         let wait_limit = WaitLimit::from_now(wait);
         // A replay takes no write lock; a record that has to be written is read again under the
         // lock.
-        if let Some(outcome) = self.outcome_without_write(id, claim).await? {
+        if let Some(outcome) = outcome_without_write(self, id, claim).await? {
             return Ok(TransactionClaim::Rejected(outcome));
         }
         let begin = "BEGIN IMMEDIATE".into_sql_str();
-        let Some(mut transaction) = self.open("claim", &begin, Some(wait_limit)).await? else {
+        let Some(mut transaction) = open(self, "claim", &begin, Some(wait_limit)).await? else {
             // The transaction that held the key may be one of several that have ended meanwhile.
-            let outcome = self.outcome_without_write(id, claim).await?;
+            let outcome = outcome_without_write(self, id, claim).await?;
             return Ok(TransactionClaim::Rejected(outcome.unwrap_or(ClaimOutcome::IN_FLIGHT)));
         };
         match transaction.claim(id, claim, &self.waiting).await {
@@ -178,30 +134,20 @@ impl SqliteTransaction {
         if self.write("claim", statements.claim_in_transaction(id, claim)).await? != 0 {
             return Ok(ClaimOutcome::Granted { attempt: 1 });
         }
-        let row = statements.existing(id).fetch_one(self.open.own_connection()).await;
+        let row = query(statements.steps.existing(id)).fetch_one(self.open.own_connection()).await;
         let row = row.map_err(|error| self.store_error("claim", error))?;
         let (record, now) = idempotent_sql::claimed_from_row(&row)
             .map_err(|source| StoreError::unreadable(NAME, "claim", source))?;
         let now = waiting.effective_time(record.as_ref(), now).await;
         let (change, outcome) = transition::claim(record.as_ref(), claim, now);
         let Change::Put(new) = change else { return Ok(outcome) };
-        let changed = match (&new.state, record.as_ref()) {
-            (RecordState::Held, Some(seen)) => {
-                self.write("claim", statements.hold(id, claim, &seen.owner)).await?
+        let changed = match &record {
+            Some(seen) => {
+                let lease = Lease { id: *id, owner: seen.owner };
+                let statement = statements.claim_seen(id, claim, (seen, &lease), &new);
+                self.write("claim", statement).await?
             }
-            (RecordState::InFlight, Some(seen)) if new.owner != claim.owner => {
-                self.write("claim", statements.shorten(&Lease { id: *id, owner: seen.owner }))
-                    .await?
-            }
-            // The claim was sent again because its acknowledgment was lost.
-            (RecordState::InFlight, Some(seen)) if seen.owner == claim.owner => {
-                let renewal = Renewal::new(Lease { id: *id, owner: seen.owner }, claim.lease);
-                self.write("claim", statements.renew(&renewals(&[renewal]))).await?
-            }
-            (RecordState::InFlight, Some(seen)) => {
-                self.write("claim", statements.take_over(id, claim, seen.attempt)).await?
-            }
-            (_, None) | (RecordState::Completed(_), _) => 0,
+            None => 0,
         };
         if changed != 1 {
             return Err(StoreError::transient(NAME, "claim", ClaimContention));
@@ -215,7 +161,7 @@ impl SqliteTransaction {
         operation: &'static str,
         statement: Statement<'_>,
     ) -> Result<u64, StoreError> {
-        let done = statement.execute(self.open.own_connection()).await;
+        let done = query(statement).execute(self.open.own_connection()).await;
         done.map(|done| done.rows_affected()).map_err(|error| self.store_error(operation, error))
     }
 
@@ -239,14 +185,15 @@ impl SqliteTransaction {
             .check()
             .await
             .map_err(|not_whole| StoreError::permanent(NAME, operation, not_whole))?;
-        let rows = statement.fetch_all(self.open.own_connection()).await.map_err(|error| {
-            let lost = is_missing_savepoint(&error);
-            if lost {
-                StoreError::permanent(NAME, operation, TransactionFault::Ended)
-            } else {
-                self.store_error(operation, error)
-            }
-        })?;
+        let rows =
+            query(statement).fetch_all(self.open.own_connection()).await.map_err(|error| {
+                let lost = is_missing_savepoint(&error);
+                if lost {
+                    StoreError::permanent(NAME, operation, TransactionFault::Ended)
+                } else {
+                    self.store_error(operation, error)
+                }
+            })?;
         self.unverified = false;
         let row =
             rows.first().ok_or_else(|| self.store_error(operation, sqlx::Error::RowNotFound))?;
@@ -301,7 +248,8 @@ impl Transaction for SqliteTransaction {
         // A handler without a key used the transaction, so no completion has proved that it is
         // open.
         if self.unverified {
-            let verify = sqlx::query(self.statements.in_transaction.verify.clone());
+            let statements = self.statements.clone();
+            let verify = Statement::new(&statements.in_transaction.verify, Vec::new());
             self.finish("commit", verify).await?;
         }
         let Self { open, statements, file, .. } = *self;

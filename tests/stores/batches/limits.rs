@@ -6,7 +6,8 @@ use super::*;
 async fn batches_are_as_large_as_allowed() {
     let limit = std::num::NonZeroU16::new(2).unwrap();
     let (url, file) = (database().await, File::new());
-    let sqlite = batched_sqlite(file.open().await.max_batch_steps(limit));
+    let sqlite =
+        batched_sqlite(file.open_with(SqliteStore::options().max_batch_steps(limit)).await);
     let postgres = PostgresStore::options().max_batch_steps(limit);
     let postgres = batched_postgres(postgres.connect(&url).await.unwrap());
     sqlite.migrate().await.unwrap();
@@ -18,7 +19,8 @@ async fn batches_are_as_large_as_allowed() {
     }
     // Each step is larger.
     let bytes = std::num::NonZeroUsize::new(1).unwrap();
-    let store = batched_sqlite(file.open().await.table("other").unwrap().max_batch_bytes(bytes));
+    let options = SqliteStore::options().table("other").max_batch_bytes(bytes);
+    let store = batched_sqlite(file.open_with(options).await);
     store.migrate().await.unwrap();
     claim_and_complete(&store, 1..=MANY).await;
     assert_eq!(store.counts().batches, store.counts().steps);

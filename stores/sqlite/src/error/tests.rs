@@ -1,6 +1,6 @@
 //! Each result code that a real database can be made to return.
 
-use std::{path::PathBuf, time::Duration};
+use std::time::Duration;
 
 use sqlx::{
     AssertSqlSafe, ConnectOptions as _, SqliteConnection,

@@ -43,7 +43,7 @@ const LOST: u8 = 5;
 ///
 /// A progress handler interrupts the statement of a dropped handler, so that the rollback does not
 /// wait for its end, and a statement that exceeds its time limit.
-pub(super) struct ConnectionHooks {
+pub(crate) struct ConnectionHooks {
     state: Arc<AtomicU8>,
     stopped: Arc<AtomicBool>,
     limit: Arc<TimeLimit>,
@@ -67,7 +67,7 @@ impl TimeLimit {
 
 impl ConnectionHooks {
     /// Installs the hooks in place of any existing ones.
-    pub(super) async fn install(connection: &mut SqliteConnection) -> Result<Self, sqlx::Error> {
+    pub(crate) async fn install(connection: &mut SqliteConnection) -> Result<Self, sqlx::Error> {
         let state = Arc::new(AtomicU8::new(IDLE));
         let mut handle = connection.lock_handle().await?;
         let (commits, rollbacks) = (state.clone(), state.clone());
@@ -93,17 +93,17 @@ impl ConnectionHooks {
 
     /// Interrupts each statement that runs after this time, until
     /// [`remove_limit`](Self::remove_limit).
-    pub(super) fn limit(&self, limit: Duration) {
+    pub(crate) fn limit(&self, limit: Duration) {
         let TimeLimit { start, end } = &*self.limit;
         end.store(millis(start.elapsed().saturating_add(limit)), Ordering::Release);
     }
 
-    pub(super) fn remove_limit(&self) {
+    pub(crate) fn remove_limit(&self) {
         self.limit.end.store(TimeLimit::NONE, Ordering::Release);
     }
 
     /// Removes the hooks.
-    pub(super) async fn remove(connection: &mut SqliteConnection) -> Result<(), sqlx::Error> {
+    pub(crate) async fn remove(connection: &mut SqliteConnection) -> Result<(), sqlx::Error> {
         let mut handle = connection.lock_handle().await?;
         handle.remove_commit_hook();
         handle.remove_rollback_hook();
@@ -112,32 +112,32 @@ impl ConnectionHooks {
     }
 
     /// Records that a transaction has begun.
-    pub(super) fn begun(&self) {
+    pub(crate) fn begun(&self) {
         self.state.store(OPEN, Ordering::Release);
     }
 
     /// Whether the transaction is still open, as far as the hooks know.
-    pub(super) fn is_open(&self) -> bool {
+    pub(crate) fn is_open(&self) -> bool {
         self.state.load(Ordering::Acquire) == OPEN
     }
 
     /// Announces the end of the transaction; returns `false` if it has already ended.
-    pub(super) fn begin_end(&self) -> bool {
+    pub(crate) fn begin_end(&self) -> bool {
         advance(&self.state, OPEN, ENDING)
     }
 
     /// Interrupts the running statement, if there is one, until [`rolled_back`](Self::rolled_back).
-    pub(super) fn stop(&self) {
+    pub(crate) fn stop(&self) {
         self.stopped.store(true, Ordering::Release);
     }
 
     /// Records that the transaction was committed; returns `false` if the hooks have not seen it.
-    pub(super) fn committed(&self) -> bool {
+    pub(crate) fn committed(&self) -> bool {
         advance(&self.state, COMMITTED, IDLE)
     }
 
     /// Records that the transaction was rolled back; returns `false` if the hooks have not seen it.
-    pub(super) fn rolled_back(&self) -> bool {
+    pub(crate) fn rolled_back(&self) -> bool {
         self.stopped.store(false, Ordering::Release);
         advance(&self.state, ROLLED_BACK, IDLE)
     }
@@ -145,16 +145,4 @@ impl ConnectionHooks {
 
 fn advance(state: &AtomicU8, from: u8, to: u8) -> bool {
     state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
-}
-
-/// Why a transaction cannot be committed as a whole.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum TransactionFault {
-    #[error(
-        "the transaction ended before the handler responded: SQLite rolled it back after an error, \
-         or the handler ended it with a statement"
-    )]
-    Ended,
-    #[error("the handler left a savepoint open")]
-    OpenSavepoint,
 }

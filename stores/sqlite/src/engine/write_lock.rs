@@ -5,7 +5,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{BUSY_TIMEOUT, LOCK_TIMEOUT};
+use sqlx::SqliteConnection;
+
+use crate::{
+    connect::{connections::BUSY_TIMEOUT, hooked::HookedConnection},
+    engine::retry::LOCK_TIMEOUT,
+};
+use idempotent_sql::PooledConnection;
 
 /// How long another connection's transaction must hold the lock before a key is reported as in
 /// flight. A waiting connection checks the lock every [`BUSY_TIMEOUT`].
@@ -19,7 +25,7 @@ const SPARE: Duration = Duration::from_secs(1);
 /// The holder of the write lock, as far as this store has observed it. Claims that wait for the
 /// single write connection rely on what its current user observes.
 #[derive(Default)]
-pub(super) struct WriteLockObserver(Mutex<Holder>);
+pub(crate) struct WriteLockObserver(Mutex<Holder>);
 
 #[derive(Clone, Copy, Default)]
 enum Holder {
@@ -34,13 +40,23 @@ enum Holder {
 
 impl WriteLockObserver {
     /// Records that a transaction of this store has begun.
-    pub(super) fn begun(&self) {
+    pub(crate) fn begun(&self) {
         *self.holder() = Holder::Own { since: Instant::now() };
+    }
+
+    /// Observes the lock on one of the store's own connections that has waited for it outside a
+    /// transaction.
+    pub(crate) async fn observe(&self, connection: &mut PooledConnection<SqliteConnection>) {
+        if let Some(hooked) = connection.attachment::<HookedConnection>()
+            && let Ok(committed) = hooked.may_have_committed(connection).await
+        {
+            self.observe_busy(committed);
+        }
     }
 
     /// Records that another connection holds the lock; `committed` if it may have committed since
     /// the last observation.
-    pub(super) fn observe_busy(&self, committed: bool) {
+    pub(crate) fn observe_busy(&self, committed: bool) {
         let (mut holder, seen) = (self.holder(), Instant::now());
         let since = match *holder {
             Holder::Other { since, .. } if !committed => since,
@@ -50,7 +66,7 @@ impl WriteLockObserver {
     }
 
     /// Records that the store's connection was returned, which ends its transaction.
-    pub(super) fn released(&self) {
+    pub(crate) fn released(&self) {
         let mut holder = self.holder();
         if let Holder::Own { .. } = *holder {
             *holder = Holder::Unknown;
@@ -58,7 +74,7 @@ impl WriteLockObserver {
     }
 
     /// Whether a single transaction has held the lock for as long as the claim is willing to wait.
-    pub(super) fn is_held_beyond(&self, wait_limit: WaitLimit) -> bool {
+    pub(crate) fn is_held_beyond(&self, wait_limit: WaitLimit) -> bool {
         let WaitLimit { from, lasts } = wait_limit;
         match *self.holder() {
             Holder::Unknown => false,
@@ -76,20 +92,20 @@ impl WriteLockObserver {
 
 /// How long a claim waits for the end of a transaction that may have claimed its key.
 #[derive(Clone, Copy)]
-pub(super) struct WaitLimit {
+pub(crate) struct WaitLimit {
     /// When the claim was made.
     from: Instant,
     lasts: Duration,
 }
 
 impl WaitLimit {
-    pub(super) fn from_now(lasts: Duration) -> Self {
+    pub(crate) fn from_now(lasts: Duration) -> Self {
         Self { from: Instant::now(), lasts }
     }
 
     /// How long the claim waits for the connection, and then for the lock, if other writers take
     /// turns.
-    pub(super) fn total(self) -> Duration {
+    pub(crate) fn total(self) -> Duration {
         // Observing a writer takes longer than the wait itself.
         LOCK_TIMEOUT.max(self.lasts.saturating_add(SPARE))
     }

@@ -8,13 +8,14 @@ use std::iter;
 
 use sqlx::{SqlStr, SqliteConnection};
 
-use super::statement::{Value, bound, changes, shared};
+use crate::sql::query::{bound, changes};
+use idempotent_sql::statement::{Value, shared_text};
 
 /// The most records in one call, as a power of two.
 const MAX_COPIES: u32 = 6;
 
 /// A statement in texts for 1, 2, 4, … records, so that few texts are prepared.
-pub(super) struct RepeatedStatement {
+pub(crate) struct RepeatedStatement {
     /// One statement for 2ⁿ records, by n.
     joined: Vec<SqlStr>,
     /// 2ⁿ copies of the statement, by n.
@@ -27,7 +28,7 @@ pub(super) struct RepeatedStatement {
 impl RepeatedStatement {
     /// Prepares a statement whose first line that begins with `WHERE` ends its list of tables;
     /// `separator` is what another table in that list needs before its name.
-    pub(super) fn new(text: &str, separator: &str) -> Self {
+    pub(crate) fn new(text: &str, separator: &str) -> Self {
         let lines = || text.lines().filter(|line| !line.starts_with("--"));
         let text = lines().collect::<Vec<_>>().join("\n");
         let mut parts = text.split('?');
@@ -45,13 +46,13 @@ impl RepeatedStatement {
         let joined = |power| {
             let row = format!("({})", vec!["?"; count].join(", "));
             let rows = vec![row; 1_usize << power].join(", ");
-            shared(joined.replacen(
+            shared_text(joined.replacen(
                 "\nWHERE",
                 &format!("\n{separator}(VALUES {rows}) AS v\nWHERE"),
                 1,
             ))
         };
-        let copies = |power| shared(vec![copy.clone(); 1_usize << power].join(";\n"));
+        let copies = |power| shared_text(vec![copy.clone(); 1_usize << power].join(";\n"));
         Self {
             joined: (0..=MAX_COPIES).map(joined).collect(),
             copies: (0..=MAX_COPIES).map(copies).collect(),
@@ -60,10 +61,10 @@ impl RepeatedStatement {
     }
 
     /// Executes the statement for all records together; returns whether it has changed all of them.
-    pub(super) async fn changes_all<const N: usize>(
+    pub(crate) async fn changes_all(
         &self,
         connection: &mut SqliteConnection,
-        records: &[[Value<'_>; N]],
+        records: &[Vec<Value<'_>>],
     ) -> Result<bool, sqlx::Error> {
         let mut changed = 0;
         for (text, these) in parts(&self.joined, records) {
@@ -74,10 +75,10 @@ impl RepeatedStatement {
     }
 
     /// Executes the statement for each record; returns for each whether it has changed a record.
-    pub(super) async fn execute_each<const N: usize>(
+    pub(crate) async fn execute_each(
         &self,
         connection: &mut SqliteConnection,
-        records: &[[Value<'_>; N]],
+        records: &[Vec<Value<'_>>],
     ) -> Result<Vec<bool>, sqlx::Error> {
         let mut changed = Vec::with_capacity(records.len());
         for (text, these) in parts(&self.copies, records) {

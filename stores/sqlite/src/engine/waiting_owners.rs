@@ -20,7 +20,7 @@ use std::{
 
 use tokio::{runtime::Handle, task::spawn_blocking, time::timeout};
 
-use super::BUSY_TIMEOUT;
+use crate::connect::connections::BUSY_TIMEOUT;
 use idempotent_core::{Record, RecordState, StoreError, clock::Timestamp};
 
 /// How long after its end a lease is still treated as running. A process that is stopped while it
@@ -36,13 +36,13 @@ const LOOKS: u32 = 3;
 
 /// The owners, of all processes, that wait for the write lock of one database.
 #[derive(Clone)]
-pub(super) struct WaitingOwners {
+pub(crate) struct WaitingOwners {
     file: Arc<Path>,
 }
 
 /// A waiting renewal or completion. If it is dropped before it is done, it counts as waiting until
 /// it has been sent again.
-pub(super) struct WaitingOwner {
+pub(crate) struct WaitingOwner {
     file: Option<File>,
     /// How long it counts as waiting after it was dropped.
     lingers: Duration,
@@ -50,13 +50,13 @@ pub(super) struct WaitingOwner {
 
 impl WaitingOwners {
     /// The owners of the database at this path, as SQLite names it.
-    pub(super) fn of(database: &str) -> Self {
+    pub(crate) fn of(database: &str) -> Self {
         Self { file: PathBuf::from(format!("{database}-renewals")).into() }
     }
 
     /// Executes a write that an owner sends again within `resent` if it fails. Once it has waited
     /// for the write lock for [`BUSY_TIMEOUT`], it is registered until it is done.
-    pub(super) async fn precede<T>(
+    pub(crate) async fn precede<T>(
         &self,
         resent: Duration,
         write: impl Future<Output = Result<T, StoreError>>,
@@ -90,7 +90,7 @@ impl WaitingOwners {
 
     /// The time at which to judge a record that was read at `now`: the last moment of its lease if
     /// its owner may be waiting.
-    pub(super) async fn effective_time(
+    pub(crate) async fn effective_time(
         &self,
         record: Option<&Record>,
         now: Timestamp,
@@ -121,7 +121,7 @@ fn expired_unreleased(record: &Record, now: Timestamp) -> bool {
 
 impl WaitingOwner {
     /// Unregisters the write.
-    pub(super) fn done(mut self) {
+    pub(crate) fn done(mut self) {
         self.file = None;
     }
 }

@@ -4,16 +4,18 @@
 //! in which the store's writes would be neither visible to others nor durable, or a setting under
 //! which they could be lost.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use sqlx::{Row as _, SqliteConnection};
 
-use super::{
-    SqliteStore,
+use crate::{
+    connect::database_file::DatabaseFile,
     error::{is_transient, is_unusable, unsafe_setting},
 };
 use idempotent_sql::{ConnectionPool, PooledConnection};
 
+/// How long SQLite waits for a lock that another connection holds before the call fails as busy.
+pub(crate) const BUSY_TIMEOUT: Duration = Duration::from_millis(50);
 /// Fails in an open transaction, and reads the settings that make a commit durable. It takes no
 /// lock and calls no hook.
 const VERIFY: &str = "BEGIN; COMMIT; SELECT synchronous, journal_mode \
@@ -24,15 +26,23 @@ struct Verified;
 
 /// What a connection is used for.
 #[derive(Clone, Copy)]
-pub(super) enum Access {
+pub(crate) enum Access {
     Read,
     Write,
 }
 
-impl SqliteStore {
+/// The connections to one file.
+#[derive(Clone)]
+pub(crate) struct Connections {
+    pub(crate) writer: ConnectionPool<SqliteConnection>,
+    pub(crate) readers: ConnectionPool<SqliteConnection>,
+    pub(crate) file: Arc<DatabaseFile>,
+}
+
+impl Connections {
     /// Returns a connection, after verifying the file of the database. For a read on one of the
     /// store's own connections that was verified before, this is not done each time.
-    pub(super) async fn connection(
+    pub(crate) async fn get(
         &self,
         access: Access,
     ) -> Result<PooledConnection<SqliteConnection>, sqlx::Error> {
@@ -60,8 +70,8 @@ impl SqliteStore {
         Ok(connection)
     }
 
-    /// Verifies the file and a connection that [`connection`](Self::connection) has not returned.
-    pub(super) async fn ready_to_write(
+    /// Verifies the file and a connection that [`get`](Self::get) has not returned.
+    pub(crate) async fn ready_to_write(
         &self,
         connection: PooledConnection<SqliteConnection>,
     ) -> Result<PooledConnection<SqliteConnection>, sqlx::Error> {
@@ -88,7 +98,7 @@ impl SqliteStore {
 
 /// Returns the first connection, from this one on, that has no open transaction and safe settings.
 /// Closes the others, so that what was left on them does not last.
-pub(super) async fn first_ready(
+pub(crate) async fn first_ready(
     connections: &ConnectionPool<SqliteConnection>,
     mut connection: PooledConnection<SqliteConnection>,
 ) -> Result<PooledConnection<SqliteConnection>, sqlx::Error> {
@@ -111,7 +121,7 @@ pub(super) async fn first_ready(
 }
 
 /// Returns a connection to its pool after its statement has ended.
-pub(super) fn return_connection<T>(
+pub(crate) fn return_connection<T>(
     connection: PooledConnection<SqliteConnection>,
     ended: Result<T, sqlx::Error>,
 ) -> Result<T, sqlx::Error> {
@@ -123,7 +133,7 @@ pub(super) fn return_connection<T>(
 }
 
 /// Verifies that a connection has no open transaction and safe settings.
-pub(super) async fn verify(connection: &mut SqliteConnection) -> Result<(), sqlx::Error> {
+pub(crate) async fn verify(connection: &mut SqliteConnection) -> Result<(), sqlx::Error> {
     let row = sqlx::query(VERIFY).fetch_one(connection).await?;
     let (synchronous, journal): (i64, String) = (row.try_get(0)?, row.try_get(1)?);
     if !journal.eq_ignore_ascii_case("wal") {

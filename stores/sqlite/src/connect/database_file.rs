@@ -10,12 +10,16 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crate::error::FileChanged;
+
 /// How often the file is verified for statements that only read.
 const VERIFIED_EVERY: Duration = Duration::from_millis(500);
 
 /// The file that the database had when the store was opened.
-pub(super) struct DatabaseFile {
+pub(crate) struct DatabaseFile {
     path: PathBuf,
+    /// The name that SQLite uses.
+    resolved: String,
     /// `None` if there is no file at the path, such as for a database in memory.
     opened: Option<FileId>,
     since: Instant,
@@ -45,19 +49,23 @@ impl FileId {
 impl DatabaseFile {
     /// The file of a database that has just been opened: `configured` is its name in the options,
     /// `resolved` the name that SQLite uses, without symbolic links.
-    pub(super) fn opened(configured: &Path, resolved: &str) -> Self {
-        let resolved = PathBuf::from(resolved);
-        let opened = FileId::at(&resolved).ok();
+    pub(crate) fn opened(configured: &Path, resolved: String) -> Self {
+        let opened = FileId::at(Path::new(&resolved)).ok();
         // A symbolic link can be changed to lead to another file. A name with the scheme `file:`
         // names no file itself.
         let configured = path::absolute(configured).unwrap_or_default();
         let is_same = FileId::at(&configured).ok() == opened;
-        let path = if is_same { configured } else { resolved };
-        Self { path, opened, since: Instant::now(), verified: AtomicU64::new(0) }
+        let path = if is_same { configured } else { PathBuf::from(&resolved) };
+        Self { path, resolved, opened, since: Instant::now(), verified: AtomicU64::new(0) }
+    }
+
+    /// The name that SQLite uses, without symbolic links.
+    pub(crate) fn resolved(&self) -> &str {
+        &self.resolved
     }
 
     /// Verifies before a write that the path still leads to the file.
-    pub(super) fn verify(&self) -> Result<(), sqlx::Error> {
+    pub(crate) fn verify(&self) -> Result<(), sqlx::Error> {
         let Some(opened) = self.opened else { return Ok(()) };
         match FileId::at(&self.path) {
             Ok(file) if file != opened => {}
@@ -69,7 +77,7 @@ impl DatabaseFile {
     }
 
     /// Verifies the file unless it was verified within the last half second.
-    pub(super) fn verify_sometimes(&self) -> Result<(), sqlx::Error> {
+    pub(crate) fn verify_sometimes(&self) -> Result<(), sqlx::Error> {
         let now = self.since.elapsed().as_millis().try_into().unwrap_or(u64::MAX);
         let next = self.verified.load(Ordering::Relaxed);
         if u128::from(now.saturating_sub(next)) < VERIFIED_EVERY.as_millis() {
@@ -79,15 +87,4 @@ impl DatabaseFile {
         self.verified.store(now, Ordering::Relaxed);
         Ok(())
     }
-}
-
-/// The path of the database leads to another file than the one that is open, or to none.
-#[derive(Debug, thiserror::Error)]
-#[error(
-    "the database file `{}` was moved, replaced or deleted while it was open, so nothing is \
-     written to it any more; restart the process, or put the file back in its place",
-    path.display()
-)]
-pub(super) struct FileChanged {
-    path: PathBuf,
 }

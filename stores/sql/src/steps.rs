@@ -1,0 +1,194 @@
+//! The atomic steps that every SQL store has: the list of their files, and their parameters.
+
+use sqlx::SqlStr;
+
+use crate::{
+    abandoned_code, sql_millis,
+    statement::{Statement, Value},
+    status_code,
+};
+use idempotent_core::{
+    Abandoned, Lease, OwnerToken, RecordId, ShortText,
+    protocol::{Claim, Note},
+};
+
+/// Calls a macro with the names of the steps, which are those of their files.
+#[macro_export]
+macro_rules! for_each_step {
+    ($macro:ident) => {
+        $macro! {
+            read, existing, claim, take_over, hold, shorten, renew, note, complete, release,
+            abandon, resolve_complete, resolve_release, purge, keep, shorten_expired, resumable,
+        }
+    };
+}
+
+macro_rules! steps {
+    ($($name:ident),* $(,)?) => {
+        /// One text for each step: of its file, or with the table's name filled in. The header of
+        /// the file names the parameters.
+        #[derive(Clone, Debug)]
+        pub struct Steps<T> {
+            $(
+                #[doc = concat!("The text of `", stringify!($name), ".sql`.")]
+                pub $name: T,
+            )*
+        }
+
+        impl<T> Steps<T> {
+            /// Converts the texts; `of` gets the name and the text of each step.
+            pub fn map<U>(&self, of: impl Fn(&'static str, &T) -> U) -> Steps<U> {
+                Steps { $($name: of(stringify!($name), &self.$name),)* }
+            }
+        }
+    };
+}
+
+for_each_step!(steps);
+
+/// The parameters of the steps. What a database needs beyond them is added to the statement.
+impl Steps<SqlStr> {
+    /// Reads a record.
+    pub fn read<'a>(&'a self, id: &'a RecordId) -> Statement<'a> {
+        Statement::new(&self.read, vec![Value::bytes(id.as_bytes())])
+    }
+
+    /// Reads what a claim is decided from.
+    pub fn existing<'a>(&'a self, id: &'a RecordId) -> Statement<'a> {
+        Statement::new(&self.existing, vec![Value::bytes(id.as_bytes())])
+    }
+
+    /// Claims a key that has no record, or whose record has expired.
+    pub fn claim<'a>(&'a self, id: &'a RecordId, claim: &'a Claim) -> Statement<'a> {
+        claiming(&self.claim, id, claim).with_values(first_values(claim, claim.abandoned))
+    }
+
+    /// Takes over the record of an attempt whose lease has expired; `seen` is its number.
+    pub fn take_over<'a>(&'a self, id: &'a RecordId, claim: &'a Claim, seen: u32) -> Statement<'a> {
+        claiming(&self.take_over, id, claim).with_values([Value::Int(seen.into())])
+    }
+
+    /// Holds a key whose lease has expired.
+    pub fn hold<'a>(
+        &'a self,
+        id: &'a RecordId,
+        claim: &'a Claim,
+        seen: &'a OwnerToken,
+    ) -> Statement<'a> {
+        let values = vec![
+            Value::bytes(id.as_bytes()),
+            fingerprint(claim),
+            Value::bytes(seen.as_bytes()),
+            Value::Int(abandoned_code(claim.abandoned)),
+        ];
+        Statement::confidential(&self.hold, values)
+    }
+
+    /// Limits a lease to its length from now.
+    pub fn shorten<'a>(&'a self, seen: &'a Lease) -> Statement<'a> {
+        fenced(&self.shorten, seen)
+    }
+
+    /// The same for every record whose ttl has expired.
+    pub fn shorten_expired(&self) -> Statement<'_> {
+        Statement::by_index(&self.shorten_expired, Vec::new())
+    }
+
+    /// Adds a note.
+    pub fn note<'a>(&'a self, lease: &'a Lease, note: &'a Note) -> Statement<'a> {
+        let text = |text: &'a Option<ShortText>| Value::text(text.as_deref().unwrap_or_default());
+        let values = [
+            text(&note.reference),
+            text(&note.progress),
+            Value::bytes(&note.step),
+            Value::bytes(&note.input),
+            Value::Int(note.hold.into()),
+        ];
+        Statement { confidential: true, ..fenced(&self.note, lease).with_values(values) }
+    }
+
+    /// Completes a record.
+    pub fn complete<'a>(&'a self, lease: &'a Lease, recording: &'a [u8]) -> Statement<'a> {
+        completing(&self.complete, lease, recording)
+    }
+
+    /// Releases a key.
+    pub fn release<'a>(&'a self, lease: &'a Lease) -> Statement<'a> {
+        fenced(&self.release, lease)
+    }
+
+    /// Abandons a record.
+    pub fn abandon<'a>(&'a self, lease: &'a Lease, policy: Abandoned) -> Statement<'a> {
+        fenced(&self.abandon, lease).with_values([Value::Int(abandoned_code(policy))])
+    }
+
+    /// Completes a held record.
+    pub fn resolve_complete<'a>(&'a self, seen: &'a Lease, recording: &'a [u8]) -> Statement<'a> {
+        completing(&self.resolve_complete, seen, recording)
+    }
+
+    /// Releases a held record.
+    pub fn resolve_release<'a>(&'a self, seen: &'a Lease) -> Statement<'a> {
+        fenced(&self.resolve_release, seen)
+    }
+
+    /// Deletes expired records.
+    pub fn purge(&self, limit: u32) -> Statement<'_> {
+        Statement::by_index(&self.purge, vec![Value::Int(limit.into())])
+    }
+
+    /// Marks records past their ttl that are held or can become held.
+    pub fn keep(&self, limit: u32) -> Statement<'_> {
+        Statement::by_index(&self.keep, vec![Value::Int(limit.into())])
+    }
+
+    /// Finds records that can be resumed.
+    pub fn resumable<'a>(
+        &'a self,
+        operation: &'a ShortText,
+        after: Option<&'a RecordId>,
+        limit: u32,
+    ) -> Statement<'a> {
+        let after = after.map_or(&[][..], |id| id.as_bytes());
+        let values = vec![Value::text(operation), Value::bytes(after), Value::Int(limit.into())];
+        Statement::new(&self.resumable, values)
+    }
+}
+
+/// The values of the first claim of a key, after those of [every claim](claiming).
+pub fn first_values(claim: &Claim, policy: Abandoned) -> [Value<'_>; 4] {
+    [
+        Value::Int(sql_millis(claim.ttl)),
+        Value::Int(abandoned_code(policy)),
+        Value::text(&claim.operation),
+        Value::bytes(claim.principal.as_ref().map_or(&[], |principal| principal.as_bytes())),
+    ]
+}
+
+/// A statement with the values of every claim.
+pub fn claiming<'a>(text: &'a SqlStr, id: &'a RecordId, claim: &'a Claim) -> Statement<'a> {
+    let mut values = Vec::with_capacity(10);
+    values.extend([
+        Value::bytes(id.as_bytes()),
+        fingerprint(claim),
+        Value::bytes(claim.owner.as_bytes()),
+        Value::Int(sql_millis(claim.lease)),
+    ]);
+    Statement::confidential(text, values)
+}
+
+fn fingerprint(claim: &Claim) -> Value<'static> {
+    Value::Bytes(claim.fingerprint.to_bytes().to_vec().into())
+}
+
+/// A statement that compares the owner.
+fn fenced<'a>(text: &'a SqlStr, lease: &'a Lease) -> Statement<'a> {
+    let mut values = Vec::with_capacity(7);
+    values.extend([Value::bytes(lease.id.as_bytes()), Value::bytes(lease.owner.as_bytes())]);
+    Statement::new(text, values)
+}
+
+fn completing<'a>(text: &'a SqlStr, lease: &'a Lease, recording: &'a [u8]) -> Statement<'a> {
+    let values = [Value::bytes(recording), Value::Int(status_code(recording))];
+    Statement { confidential: true, ..fenced(text, lease).with_values(values) }
+}
