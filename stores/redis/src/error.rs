@@ -4,13 +4,11 @@ use std::{io, sync::Arc};
 
 use redis::{ParsingError, RedisError};
 
-use super::{
-    NAME,
-    encoding::Unreadable,
+use self::{
     missing_permission::MissingPermission,
-    requirements::UnsuitableServer,
     server_error::{LOST, Reaction, error_class, reaction, refused, without_arguments},
 };
+use crate::{encoding::Unreadable, net::requirements::UnsuitableServer, store::NAME};
 use idempotent_core::{
     StoreError,
     store::{
@@ -20,13 +18,16 @@ use idempotent_core::{
     },
 };
 
+pub(crate) mod missing_permission;
+pub(crate) mod server_error;
+
 /// The error for a user that may not select a database, of which the client library keeps only the
 /// text.
 const NO_SELECT: &str = "no permissions to run the 'select' command";
 
 /// Why a call failed.
 #[derive(Clone, Debug, thiserror::Error)]
-pub(super) enum CallFailure {
+pub(crate) enum CallFailure {
     #[error("the server returned an error, or the connection was lost")]
     Redis(#[source] RedisError),
     #[error(transparent)]
@@ -68,14 +69,14 @@ pub(super) enum CallFailure {
 }
 
 /// The node to send a command to instead.
-pub(super) enum Redirect {
+pub(crate) enum Redirect {
     Moved(String, u16),
     /// The node is importing the key's slot.
     Ask(String, u16),
 }
 
 impl CallFailure {
-    pub(super) fn into_error(self, operation: &'static str) -> StoreError {
+    pub(crate) fn into_error(self, operation: &'static str) -> StoreError {
         if matches!(self, Self::Unreadable(_)) {
             StoreError::unreadable(NAME, operation, self)
         } else {
@@ -83,7 +84,7 @@ impl CallFailure {
         }
     }
 
-    pub(super) fn class(&self) -> ErrorClass {
+    pub(crate) fn class(&self) -> ErrorClass {
         match self {
             Self::Redis(error) => error_class(error),
             Self::ResponseTimeout | Self::ConnectionClosed => LOST,
@@ -102,22 +103,22 @@ impl CallFailure {
         }
     }
 
-    pub(super) fn is_transient(&self) -> bool {
+    pub(crate) fn is_transient(&self) -> bool {
         self.class().cause == Temporary
     }
 
     /// Whether the connection was lost, rather than an error received on it.
-    pub(super) fn is_connection_lost(&self) -> bool {
+    pub(crate) fn is_connection_lost(&self) -> bool {
         matches!(self, Self::Redis(error) if error.is_io_error())
     }
 
     /// What the store does about the error.
-    pub(super) fn reaction(&self) -> Option<Reaction> {
+    pub(crate) fn reaction(&self) -> Option<Reaction> {
         let Self::Redis(error) = self else { return None };
         reaction(error.code()?)
     }
 
-    pub(super) fn redirect(&self) -> Option<Redirect> {
+    pub(crate) fn redirect(&self) -> Option<Redirect> {
         let Self::Redis(error) = self else { return None };
         let (host, port) = error.redirect_node()?.0.rsplit_once(':')?;
         let (host, port) = (host.to_owned(), port.parse().ok()?);
@@ -129,7 +130,7 @@ impl CallFailure {
     }
 
     /// Converts a refusal of this command into a missing privilege.
-    pub(super) fn or_missing_privilege(self, command: &'static str) -> Self {
+    pub(crate) fn or_missing_privilege(self, command: &'static str) -> Self {
         if let Self::Redis(error) = &self
             && error.code() == Some("NOPERM")
         {
@@ -142,7 +143,7 @@ impl CallFailure {
     }
 
     /// Converts the error of a connection attempt.
-    pub(super) fn from_connect(error: RedisError) -> Self {
+    pub(crate) fn from_connect(error: RedisError) -> Self {
         match error.detail() {
             Some(why) if why.contains(NO_SELECT) => {
                 Self::MissingPermission(MissingPermission::of("SELECT", why))
@@ -151,11 +152,11 @@ impl CallFailure {
         }
     }
 
-    pub(super) fn unexpected_reply(_: ParsingError) -> Self {
+    pub(crate) fn unexpected_reply(_: ParsingError) -> Self {
         Self::Unexpected
     }
 
-    pub(super) fn no_watch_thread(error: io::Error) -> Self {
+    pub(crate) fn no_watch_thread(error: io::Error) -> Self {
         Self::NoWatchThread(Arc::new(error))
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use idempotent_core::{Record, StoreError, clock::Timestamp, protocol::Claim};
 
-use crate::{RedisStore, encoding, scripts::Scripts};
+use crate::{encoding, lua::Scripts, store::RedisStore};
 
 /// The store with another text in place of each of these files of its scripts.
 pub fn alter_redis<F: AsRef<str>, T: AsRef<str>>(

@@ -8,12 +8,14 @@
 use bytes::Bytes;
 use futures_util::future::join_all;
 
-use super::{
-    RedisStore,
+use crate::{
     error::CallFailure,
-    node::{ConnectionRole, ConnectionRoute},
-    router::SendAgain,
-    scripts::Arg,
+    lua::Arg,
+    net::{
+        node::{ConnectionRole, ConnectionRoute},
+        router::SendAgain,
+    },
+    store::RedisStore,
 };
 use idempotent_core::{
     Abandoned, Lease, OwnerToken, Record, RecordId, RecordState, ShortText,
@@ -28,7 +30,7 @@ const CONCURRENT_LOOKUPS: usize = 32;
 
 impl RedisStore {
     /// Adds a note. Returns whether it passed, and the connections on which it was sent.
-    pub(super) async fn note_on(
+    pub(crate) async fn note_on(
         &self,
         role: ConnectionRole,
         lease: &Lease,
@@ -62,7 +64,7 @@ impl RedisStore {
     }
 
     /// Looks up the next attempts of the index, and removes those that have ended.
-    pub(super) async fn find_resumable(
+    pub(crate) async fn find_resumable(
         &self,
         operation: &ShortText,
         after: Option<&RecordId>,
@@ -126,7 +128,7 @@ impl RedisStore {
 
     /// Removes attempts that have ended from the index. If that fails, they stay there until
     /// [`find_resumable`](Self::find_resumable) looks them up.
-    pub(super) async fn remove_from_index(&self, ended: &[Lease]) {
+    pub(crate) async fn remove_from_index(&self, ended: &[Lease]) {
         if ended.is_empty() {
             return;
         }

@@ -10,17 +10,21 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use super::{
-    RedisStore,
+use crate::{
     encoding::{
         GRACE, Unreadable, abandoned_code, decode, encode_claim, principal_bytes, redis_millis,
         short_text, with_absolute_times,
     },
-    error::CallFailure,
-    node::{ConnectionRole, ConnectionRoute},
-    router::SendAgain,
-    scripts::{Arg, MAX_DIGITS, Script},
-    server_error::{LOST, Reaction},
+    error::{
+        CallFailure,
+        server_error::{LOST, Reaction},
+    },
+    lua::{Arg, MAX_DIGITS, Script},
+    net::{
+        node::{ConnectionRole, ConnectionRoute},
+        router::SendAgain,
+    },
+    store::RedisStore,
 };
 use idempotent_core::{
     Abandoned, Fingerprint, Lease, Record, RecordId, RecordState, ShortText, StoreError,
@@ -29,28 +33,31 @@ use idempotent_core::{
     transition,
 };
 
+pub(crate) mod completion;
+pub(crate) mod replicated;
+
 /// The minimum time for a round of renewals, and its maximum as a fraction of the shortest lease.
 /// The runtime waits a little longer.
 const MIN_RENEWAL_WAIT: Duration = Duration::from_millis(750);
 const LEASE_FRACTION: u32 = 8;
 
 /// The outcome of a claim, and the connection on which it was sent.
-pub(super) struct ClaimReply {
-    pub(super) outcome: ClaimOutcome,
+pub(crate) struct ClaimReply {
+    pub(crate) outcome: ClaimOutcome,
     /// Whether the owner already had the key before the last call: from an acknowledged claim, or
     /// from one whose response was lost.
-    pub(super) was_owned: bool,
-    pub(super) route: ConnectionRoute,
+    pub(crate) was_owned: bool,
+    pub(crate) route: ConnectionRoute,
 }
 
 /// A record that was read, with absolute times, and the value from which it was decoded.
-pub(super) struct StoredValue {
-    pub(super) snapshot: Snapshot,
-    pub(super) value: Bytes,
+pub(crate) struct StoredValue {
+    pub(crate) snapshot: Snapshot,
+    pub(crate) value: Bytes,
 }
 
 impl RedisStore {
-    pub(super) fn key(&self, id: &RecordId) -> Vec<u8> {
+    pub(crate) fn key(&self, id: &RecordId) -> Vec<u8> {
         [self.prefix.as_bytes(), id.as_bytes()].concat()
     }
 
@@ -58,7 +65,7 @@ impl RedisStore {
 
     /// Claims a key, in one round trip if the key is new or completed. If the server refuses
     /// writes, because it is full or has too few replicas, the record is only read.
-    pub(super) async fn claim_on(
+    pub(crate) async fn claim_on(
         &self,
         role: ConnectionRole,
         key: &[u8],
@@ -149,7 +156,7 @@ impl RedisStore {
     }
 
     /// Calls a script that compares the owner.
-    pub(super) async fn step(
+    pub(crate) async fn step(
         &self,
         operation: &'static str,
         resend: SendAgain,
@@ -167,7 +174,7 @@ impl RedisStore {
     /// The calls run in a separate task, so that a command that was sent is not cancelled when the
     /// time is over, and an unresponsive server is detected. It is not sent again after that: it
     /// could revive a lease that its owner has abandoned since.
-    pub(super) async fn renew_all(
+    pub(crate) async fn renew_all(
         &self,
         leases: &[Renewal],
     ) -> Result<Vec<RenewOutcome>, StoreError> {
@@ -235,7 +242,7 @@ impl RedisStore {
 
     /// Calls a script that compares the owner. Returns whether it passed, and the connection on
     /// which it was sent. If the attempt has ended with an input, removes it from the index.
-    pub(super) async fn call_fenced(
+    pub(crate) async fn call_fenced(
         &self,
         how: (ConnectionRole, SendAgain),
         script: &Script,
@@ -253,7 +260,7 @@ impl RedisStore {
         }
     }
 
-    pub(super) async fn read(&self, id: &RecordId) -> Result<Option<Snapshot>, CallFailure> {
+    pub(crate) async fn read(&self, id: &RecordId) -> Result<Option<Snapshot>, CallFailure> {
         Ok(self.read_on(ConnectionRole::Requests, &self.key(id)).await?.0)
     }
 
@@ -268,7 +275,7 @@ impl RedisStore {
     }
 
     /// Reads a record, which may have expired, and its encoded value.
-    pub(super) async fn value_on(
+    pub(crate) async fn value_on(
         &self,
         role: ConnectionRole,
         key: &[u8],
@@ -303,7 +310,7 @@ fn set_new(key: &[u8], value: &[u8], expiry: u64) -> Cmd {
     set
 }
 
-pub(super) fn fence(passed: bool) -> Fence {
+pub(crate) fn fence(passed: bool) -> Fence {
     if passed { Fence::Passed } else { Fence::Fenced }
 }
 

@@ -4,7 +4,7 @@ use std::{borrow::Cow, fmt, sync::Arc};
 
 /// A command or keys that the user may not use.
 #[derive(Clone, Debug, thiserror::Error)]
-pub(super) struct MissingPermission {
+pub(crate) struct MissingPermission {
     command: Cow<'static, str>,
     /// Whether the user lacks access to the keys rather than to the command.
     keys: bool,
@@ -14,7 +14,7 @@ pub(super) struct MissingPermission {
 
 impl MissingPermission {
     /// Interprets the error with which a server refused a command.
-    pub(super) fn of(command: impl Into<Cow<'static, str>>, why: &str) -> Self {
+    pub(crate) fn of(command: impl Into<Cow<'static, str>>, why: &str) -> Self {
         Self {
             command: command.into(),
             keys: why.contains("access") && why.contains("key"),
@@ -23,7 +23,7 @@ impl MissingPermission {
     }
 
     /// Names the prefix of the keys to which the user needs access.
-    pub(super) fn under(self, prefix: &Arc<str>) -> Self {
+    pub(crate) fn under(self, prefix: &Arc<str>) -> Self {
         Self { prefix: Some(prefix.clone()), ..self }
     }
 }

@@ -17,7 +17,7 @@ const USER_TIMEOUT: Duration = Duration::from_secs(10);
 const SENTINEL_PORT: u16 = 26379;
 
 /// The parameters that a URL of its form can have.
-pub(super) fn parameters(url: &str) -> &'static [&'static str] {
+pub(crate) fn parameters(url: &str) -> &'static [&'static str] {
     if url.contains("+sentinel:") {
         &["sentinel_username", "sentinel_password"]
     } else {
@@ -26,7 +26,7 @@ pub(super) fn parameters(url: &str) -> &'static [&'static str] {
 }
 
 /// A single server, a master behind Sentinels, or a cluster.
-pub(super) enum Address {
+pub(crate) enum Address {
     Server(Box<ConnectionInfo>),
     Sentinels(Box<Sentinels>),
     /// The first node in the URL, and all of them.
@@ -34,14 +34,14 @@ pub(super) enum Address {
 }
 
 #[derive(Clone)]
-pub(super) struct Sentinels {
-    pub(super) service: String,
+pub(crate) struct Sentinels {
+    pub(crate) service: String,
     server: ConnectionInfo,
-    pub(super) hosts: Vec<ConnectionInfo>,
+    pub(crate) hosts: Vec<ConnectionInfo>,
 }
 
 impl Address {
-    pub(super) fn parse(url: &str) -> Result<Self, InvalidAddress> {
+    pub(crate) fn parse(url: &str) -> Result<Self, InvalidAddress> {
         let (scheme, rest) = url.split_once("://").ok_or(InvalidAddress::Scheme)?;
         let (scheme, kind) = scheme.split_once('+').unwrap_or((scheme, ""));
         if scheme != "redis" && scheme != "rediss" {
@@ -101,7 +101,7 @@ impl Address {
     }
 
     /// What the connections to all servers of the URL share: user, database and encryption.
-    pub(super) fn template(&self) -> &ConnectionInfo {
+    pub(crate) fn template(&self) -> &ConnectionInfo {
         match self {
             Self::Server(server) => server,
             Self::Sentinels(sentinels) => &sentinels.server,
@@ -111,9 +111,9 @@ impl Address {
 }
 
 /// A host and a port.
-pub(super) type Endpoint = (String, u16);
+pub(crate) type Endpoint = (String, u16);
 
-pub(super) fn endpoint(info: &ConnectionInfo) -> Endpoint {
+pub(crate) fn endpoint(info: &ConnectionInfo) -> Endpoint {
     let (ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. }) = info.addr()
     else {
         // URLs with another kind of address are not accepted.
@@ -123,7 +123,7 @@ pub(super) fn endpoint(info: &ConnectionInfo) -> Endpoint {
 }
 
 /// Connection parameters for another host, with the user, database and encryption of the template.
-pub(super) fn info_at(template: &ConnectionInfo, (host, port): &Endpoint) -> ConnectionInfo {
+pub(crate) fn info_at(template: &ConnectionInfo, (host, port): &Endpoint) -> ConnectionInfo {
     let (host, port) = (host.clone(), *port);
     let addr = if let ConnectionAddr::TcpTls { insecure, tls_params, .. } = template.addr().clone()
     {
@@ -181,7 +181,7 @@ fn prepare_tls() -> Result<(), InvalidAddress> {
 
 /// Why a URL is refused. It contains nothing of the URL, which can hold a password.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum InvalidAddress {
+pub(crate) enum InvalidAddress {
     #[error(
         "the URL must start with `redis://`, `redis+sentinel://` or `redis+cluster://`; for TLS, \
          write `rediss` instead of `redis`"

@@ -41,7 +41,7 @@ pub(crate) enum Message<'a> {
 }
 
 impl Message<'_> {
-    pub(super) async fn send(self, wire: &mut MultiplexedConnection) -> Result<Value, CallFailure> {
+    pub(crate) async fn send(self, wire: &mut MultiplexedConnection) -> Result<Value, CallFailure> {
         let value = match self {
             Self::Command(command) => wire.send_packed_command(command).await?,
             Self::Asking(command) => {

@@ -12,15 +12,15 @@ const SUSPENSION: Duration = Duration::from_secs(5);
 
 /// The last report of one Sentinel.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct MasterReport {
+pub(crate) struct MasterReport {
     /// The number of the configuration, which each failover increases.
-    pub(super) epoch: u64,
-    pub(super) master: Endpoint,
+    pub(crate) epoch: u64,
+    pub(crate) master: Endpoint,
 }
 
 /// Whether a Sentinel is replacing the master that it names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Failover {
+pub(crate) enum Failover {
     None,
     /// The Sentinel has yet to be elected, so the failover may be aborted.
     InProgress,
@@ -30,7 +30,7 @@ pub(super) enum Failover {
 
 /// The last report of each Sentinel, and the master that the store uses.
 #[derive(Clone, Default)]
-pub(super) struct MasterElection {
+pub(crate) struct MasterElection {
     reports: Vec<Option<MasterReport>>,
     followed: Option<MasterReport>,
     /// Until when no master is used.
@@ -38,12 +38,12 @@ pub(super) struct MasterElection {
 }
 
 impl MasterElection {
-    pub(super) fn new(reports: Vec<Option<MasterReport>>) -> Self {
+    pub(crate) fn new(reports: Vec<Option<MasterReport>>) -> Self {
         Self { reports, ..Self::default() }
     }
 
     /// Returns the master to use from now on, if it has changed or a suspension has ended.
-    pub(super) fn next_master(&mut self) -> Option<Endpoint> {
+    pub(crate) fn next_master(&mut self) -> Option<Endpoint> {
         let resumed = self.suspended.take_if(|until| *until <= Instant::now()).is_some();
         let changed_master = self.changed_master();
         if changed_master.is_some() {
@@ -89,7 +89,7 @@ impl MasterElection {
 
     /// Suspends the use of this master if it is the followed one, and returns whether it was. An
     /// announcement may be read when the new master is followed already.
-    pub(super) fn suspend_if_followed(&mut self, master: &Endpoint) -> bool {
+    pub(crate) fn suspend_if_followed(&mut self, master: &Endpoint) -> bool {
         let followed = self.followed.as_ref().is_some_and(|followed| followed.master == *master);
         if followed {
             self.suspend();
@@ -99,14 +99,14 @@ impl MasterElection {
 
     /// Suspends the use of the followed master while its failover lasts, since the replica may be
     /// slow. Returns whether the suspension begins now.
-    pub(super) fn suspend_during(&mut self, report: &MasterReport, failover: Failover) -> bool {
+    pub(crate) fn suspend_during(&mut self, report: &MasterReport, failover: Failover) -> bool {
         let suspended = self.suspended.is_some();
         let lasts =
             failover == Failover::Planned || (failover == Failover::InProgress && suspended);
         lasts && self.suspend_if_followed(&report.master) && !suspended
     }
 
-    pub(super) fn set(&mut self, number: usize, report: Option<MasterReport>) {
+    pub(crate) fn set(&mut self, number: usize, report: Option<MasterReport>) {
         if let Some(last) = self.reports.get_mut(number) {
             *last = report;
         }

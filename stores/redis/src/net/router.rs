@@ -9,13 +9,14 @@ use tokio::{runtime::Handle, time::timeout};
 use super::{
     address::Address,
     discovery,
-    encoding::redis_millis,
-    error::CallFailure,
     node::{ConnectionRole, ConnectionRoute, Message, Node, OPEN_TIMEOUT},
     replication_connections::ReplicationConnections,
-    scripts::{Arg, Script, Scripts},
-    server_error::Reaction,
     servers::Servers,
+};
+use crate::{
+    encoding::redis_millis,
+    error::{CallFailure, server_error::Reaction},
+    lua::{Arg, Script, Scripts},
 };
 use idempotent_core::store::{
     Cause,
@@ -29,38 +30,38 @@ const REDIRECTS: u32 = 5;
 /// Whether a command may be sent once more if its outcome is unknown, because executing it twice
 /// has the same effect as executing it once.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum SendAgain {
+pub(crate) enum SendAgain {
     Once,
     Never,
 }
 
 /// Time limits of a server.
 #[derive(Clone, Copy)]
-pub(super) struct Timeouts {
+pub(crate) struct Timeouts {
     /// For a response.
-    pub(super) response: Duration,
+    pub(crate) response: Duration,
     /// For replicas to acknowledge a write, in addition.
-    pub(super) replication: Duration,
+    pub(crate) replication: Duration,
 }
 
 /// Routes the commands of a store and of its clones.
 #[derive(Clone)]
-pub(super) struct Router {
-    pub(super) servers: Arc<Servers>,
-    pub(super) timeouts: Timeouts,
-    pub(super) replication_connections: Arc<ReplicationConnections>,
-    pub(super) scripts: Arc<Scripts>,
+pub(crate) struct Router {
+    pub(crate) servers: Arc<Servers>,
+    pub(crate) timeouts: Timeouts,
+    pub(crate) replication_connections: Arc<ReplicationConnections>,
+    pub(crate) scripts: Arc<Scripts>,
 }
 
 impl Router {
     /// Returns the router with other time limits.
-    pub(super) fn with(self, change: impl FnOnce(Timeouts) -> Timeouts) -> Self {
+    pub(crate) fn with(self, change: impl FnOnce(Timeouts) -> Timeouts) -> Self {
         Self { timeouts: change(self.timeouts), ..self }
     }
 
     /// Finds the servers and verifies their settings. In a cluster, nodes that cannot be reached
     /// are verified later.
-    pub(super) async fn open(address: Address, timeouts: Timeouts) -> Result<Self, CallFailure> {
+    pub(crate) async fn open(address: Address, timeouts: Timeouts) -> Result<Self, CallFailure> {
         let router = Self {
             servers: discovery::find(address).await?,
             timeouts,
@@ -77,7 +78,7 @@ impl Router {
 
     /// Calls a function for each master. In a cluster, transient failures are ignored if one call
     /// succeeds.
-    pub(super) async fn on_each_master<F>(
+    pub(crate) async fn on_each_master<F>(
         &self,
         each: impl Fn(Arc<Node>) -> F,
     ) -> Result<(), CallFailure>
@@ -124,7 +125,7 @@ impl Router {
     }
 
     /// Calls a script on a key, by its hash first.
-    pub(super) async fn call(
+    pub(crate) async fn call(
         &self,
         (role, resend): (ConnectionRole, SendAgain),
         script: &Script,
@@ -140,7 +141,7 @@ impl Router {
     }
 
     /// Sends a command to the server that has the key.
-    pub(super) async fn send(
+    pub(crate) async fn send(
         &self,
         (role, resend): (ConnectionRole, SendAgain),
         key: &[u8],
@@ -199,7 +200,7 @@ impl Router {
     }
 
     /// Sends a command to a specific node; once more if the connection is lost.
-    pub(super) async fn send_to(
+    pub(crate) async fn send_to(
         &self,
         node: &Arc<Node>,
         message: Message<'_>,
@@ -218,7 +219,7 @@ impl Router {
 
     /// Waits until at least `replicas` have what was written on this connection, and returns how
     /// many have it.
-    pub(super) async fn wait(
+    pub(crate) async fn wait(
         &self,
         route: &ConnectionRoute,
         replicas: u32,

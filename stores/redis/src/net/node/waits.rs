@@ -23,7 +23,7 @@ const READ_GRACE: Duration = Duration::from_millis(100);
 /// The longest time limit, so that its end can be represented.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-pub(super) struct Waits {
+pub(crate) struct Waits {
     calls: Mutex<Calls>,
     /// Notified when a time limit ends before the next check, and when the connections are closed.
     recheck: Arc<Notify>,
@@ -52,7 +52,7 @@ enum Limit {
 impl Waits {
     /// Starts the task that enforces the time limits on the current runtime. The task ends when the
     /// last user has dropped this.
-    pub(super) fn start() -> Arc<Self> {
+    pub(crate) fn start() -> Arc<Self> {
         let recheck = Arc::new(Notify::new());
         let waits = Arc::new(Self { calls: Mutex::default(), recheck: recheck.clone() });
         tokio::spawn(enforce_limits(Arc::downgrade(&waits), recheck));
@@ -60,12 +60,12 @@ impl Waits {
     }
 
     /// A call that may wait for `within` and a grace for reading.
-    pub(super) fn call(&self, within: Duration) -> PendingCall<'_> {
+    pub(crate) fn call(&self, within: Duration) -> PendingCall<'_> {
         PendingCall { waits: self, within: within.min(LONGEST), number: None }
     }
 
     /// Wakes all calls, which then check whether they have to end.
-    pub(super) fn wake_all(&self) {
+    pub(crate) fn wake_all(&self) {
         let wakers: Vec<_> =
             lock(&self.calls).waiting.iter().flatten().map(|call| call.waker.clone()).collect();
         wakers.into_iter().for_each(Waker::wake);
@@ -114,7 +114,7 @@ async fn enforce_limits(waits: Weak<Waits>, recheck: Arc<Notify>) {
 }
 
 /// A call that ends if no byte arrives on its connection for as long as the call may wait.
-pub(super) struct PendingCall<'a> {
+pub(crate) struct PendingCall<'a> {
     waits: &'a Waits,
     within: Duration,
     /// The place in [`Calls::waiting`].
@@ -129,7 +129,7 @@ impl PendingCall<'_> {
     /// Between the check and the registration another thread may close the connection; the lock,
     /// which [`Waits::wake_all`] takes afterwards, prevents that the call is not woken (case
     /// `all_calls_end_when_the_server_is_given_up`).
-    pub(super) fn poll_end(
+    pub(crate) fn poll_end(
         &mut self,
         cx: &Context<'_>,
         is_closed: impl FnOnce() -> bool,

@@ -7,26 +7,26 @@ use redis::{ConnectionInfo, FromRedisValue, Value, from_redis_value};
 
 use super::{
     address::{Endpoint, endpoint},
-    error::CallFailure,
     wire::Wire,
 };
+use crate::error::CallFailure;
 
-pub(super) const SLOTS: usize = 16_384;
+pub(crate) const SLOTS: usize = 16_384;
 /// How many nodes are queried at the same time, so that an unresponsive one delays nothing.
 const AT_ONCE: usize = 3;
 /// How long a node may take to open a connection, and to report the slots while no byte arrives.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The slots of each master.
-pub(super) type SlotRanges = Vec<(RangeInclusive<usize>, Endpoint)>;
+pub(crate) type SlotRanges = Vec<(RangeInclusive<usize>, Endpoint)>;
 
 /// Which node has which slots, according to one node of the cluster.
 #[derive(Debug, PartialEq)]
-pub(super) struct ClusterView {
+pub(crate) struct ClusterView {
     /// The highest configuration epoch that the node knows. Failovers and slot migrations increase
     /// it, so a node that was stopped or cut off has a lower one.
-    pub(super) epoch: u64,
-    pub(super) ranges: SlotRanges,
+    pub(crate) epoch: u64,
+    pub(crate) ranges: SlotRanges,
 }
 
 impl ClusterView {
@@ -44,7 +44,7 @@ impl ClusterView {
 ///
 /// # Errors
 /// The last failure, if no node knows any slot.
-pub(super) async fn discover(
+pub(crate) async fn discover(
     mut sources: Vec<ConnectionInfo>,
     known: Option<u64>,
 ) -> Result<ClusterView, CallFailure> {
@@ -145,7 +145,7 @@ fn ranges(slots: Value, queried: &str) -> Result<SlotRanges, CallFailure> {
 }
 
 /// The slot of a key: CRC-16/XMODEM of its hash tag, or of the whole key, modulo 16,384.
-pub(super) fn slot(key: &[u8]) -> u16 {
+pub(crate) fn slot(key: &[u8]) -> u16 {
     let crc = tag(key).unwrap_or(key).iter().fold(0u16, |crc, byte| {
         (0..8).fold(crc ^ (u16::from(*byte) << 8), |crc, _| {
             if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 }
@@ -155,7 +155,7 @@ pub(super) fn slot(key: &[u8]) -> u16 {
 }
 
 /// The hash tag of a key: the text between its first braces.
-pub(super) fn tag(key: &[u8]) -> Option<&[u8]> {
+pub(crate) fn tag(key: &[u8]) -> Option<&[u8]> {
     let open = key.iter().position(|byte| *byte == b'{')?;
     let rest = key.get(open + 1..)?;
     rest.get(..rest.iter().position(|byte| *byte == b'}')?).filter(|tag| !tag.is_empty())

@@ -16,25 +16,27 @@ use std::{io::Write, time::Duration};
 use bytes::Bytes;
 use redis::{RedisWrite, Value};
 
-use super::{
-    RedisStore,
+use crate::{
     encoding::{completion_args, encode_completed},
     error::CallFailure,
-    node::{ConnectionRole, ConnectionRoute},
-    router::SendAgain,
+    net::{
+        node::{ConnectionRole, ConnectionRoute},
+        router::SendAgain,
+    },
+    store::RedisStore,
 };
 use idempotent_core::{Lease, RecordState, clock::millis, store::Effect};
 
 /// The shortest recording for which the second round trip pays, in bytes
 /// (`docs/decisions/036-large-recordings-in-redis.md`).
-pub(super) const LARGE: usize = 64 * 1024;
+pub(crate) const LARGE: usize = 64 * 1024;
 /// The script completes a record that expires sooner than this, because a completion after the ttl
 /// keeps the recording for the same ttl again, and only the server knows the time of the write.
 const MIN_LEFT: Duration = Duration::from_secs(60);
 
 impl RedisStore {
     /// Completes a claim. Returns whether it passed, and the connection on which it was sent last.
-    pub(super) async fn complete_on(
+    pub(crate) async fn complete_on(
         &self,
         role: ConnectionRole,
         lease: &Lease,

@@ -5,17 +5,17 @@ use std::sync::{Arc, LazyLock};
 use redis::{Cmd, Script as Hashed};
 
 /// The most digits of a number in a command.
-pub(super) const MAX_DIGITS: usize = 20;
+pub(crate) const MAX_DIGITS: usize = 20;
 
 /// A script and its hash, by which the server caches it.
-pub(super) struct Script {
+pub(crate) struct Script {
     code: String,
     hash: String,
 }
 
 /// An argument of a script.
 #[derive(Clone, Copy)]
-pub(super) enum Arg<'a> {
+pub(crate) enum Arg<'a> {
     Bytes(&'a [u8]),
     Number(u64),
 }
@@ -34,13 +34,13 @@ impl Arg<'_> {
 macro_rules! scripts {
     ($($name:ident: $flags:literal, $($file:literal),+;)+) => {
         /// The scripts of a store, one for each atomic step.
-        pub(super) struct Scripts {
-            $(pub(super) $name: Script,)+
+        pub(crate) struct Scripts {
+            $(pub(crate) $name: Script,)+
         }
 
         impl Scripts {
             /// `of` gets the code of each script.
-            pub(super) fn new(of: impl Fn(&str) -> String) -> Self {
+            pub(crate) fn new(of: impl Fn(&str) -> String) -> Self {
                 Self {
                     $($name: Script::new(of(concat!(
                         "#!lua",
@@ -72,7 +72,7 @@ scripts! {
 static SHIPPED: LazyLock<Arc<Scripts>> = LazyLock::new(|| Arc::new(Scripts::new(str::to_owned)));
 
 impl Scripts {
-    pub(super) fn shipped() -> Arc<Self> {
+    pub(crate) fn shipped() -> Arc<Self> {
         SHIPPED.clone()
     }
 }
@@ -84,12 +84,12 @@ impl Script {
     }
 
     /// A call by the script's hash, which the server may not have cached.
-    pub(super) fn by_hash(&self, key: &[u8], args: &[Arg<'_>]) -> Cmd {
+    pub(crate) fn by_hash(&self, key: &[u8], args: &[Arg<'_>]) -> Cmd {
         call("EVALSHA", &self.hash, key, args)
     }
 
     /// A call with the script's text, which the server then caches.
-    pub(super) fn by_code(&self, key: &[u8], args: &[Arg<'_>]) -> Cmd {
+    pub(crate) fn by_code(&self, key: &[u8], args: &[Arg<'_>]) -> Cmd {
         call("EVAL", &self.code, key, args)
     }
 }

@@ -11,7 +11,7 @@ use idempotent_core::store::ConnectionState;
 impl Node {
     /// Sends a command, and waits for its response as long as bytes arrive at intervals of at most
     /// `within`.
-    pub(super) async fn exchange(
+    pub(crate) async fn exchange(
         &self,
         connection: &Connection,
         message: Message<'_>,
@@ -41,7 +41,7 @@ impl Node {
 
     /// Updates the state of the server and its connections after a call that failed, for which
     /// nothing had arrived for as long as `within` if the failure is a timeout.
-    pub(super) fn record_failure(
+    pub(crate) fn record_failure(
         &self,
         role: ConnectionRole,
         connection: &Connection,

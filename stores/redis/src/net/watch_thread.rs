@@ -4,11 +4,11 @@
 use idempotent_core::store::RuntimeThread;
 use tokio::runtime::Handle;
 
-use super::error::CallFailure;
+use crate::error::CallFailure;
 
 static WATCH_THREAD: RuntimeThread = RuntimeThread::new("idempotency-redis");
 
 /// Returns the thread's runtime, and starts the thread at the first call.
-pub(super) fn watch_thread() -> Result<&'static Handle, CallFailure> {
+pub(crate) fn watch_thread() -> Result<&'static Handle, CallFailure> {
     WATCH_THREAD.start().map_err(CallFailure::no_watch_thread)
 }

@@ -20,20 +20,20 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-pub(super) use self::route::{ConnectionRoute, Message};
+pub(crate) use self::route::{ConnectionRoute, Message};
 use self::waits::Waits;
 use super::{
-    error::CallFailure,
     requirements::{Requirements, compares_values},
     wire::Wire,
 };
+use crate::error::CallFailure;
 
 mod exchange;
 mod route;
 mod waits;
 
 /// How long opening a connection and verifying the server may take.
-pub(super) const OPEN_TIMEOUT: Duration = Duration::from_secs(2);
+pub(crate) const OPEN_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a call waits for a connection to a server that did not respond before.
 const PROBE_WAIT: Duration = Duration::from_millis(500);
 /// The first pause after a failed connection attempt; it doubles with each further failure.
@@ -44,7 +44,7 @@ const RETIRED: u64 = u64::MAX;
 
 /// What a connection is used for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum ConnectionRole {
+pub(crate) enum ConnectionRole {
     /// Calls for requests.
     Requests,
     /// Renewals, which must not queue behind large recordings.
@@ -54,7 +54,7 @@ pub(super) enum ConnectionRole {
 }
 
 /// A server and its connections from all runtimes.
-pub(super) struct Node {
+pub(crate) struct Node {
     info: ConnectionInfo,
     requirements: Arc<Requirements>,
     /// As of the last connection that was opened.
@@ -93,7 +93,7 @@ struct CellState {
 type PendingConnection = watch::Receiver<Option<Result<Arc<Connection>, CallFailure>>>;
 
 /// A connection that any number of calls share.
-pub(super) struct Connection {
+pub(crate) struct Connection {
     wire: Wire,
     epoch: u64,
     number: u64,
@@ -116,7 +116,7 @@ impl ConnectionCell {
 }
 
 impl Node {
-    pub(super) fn new(info: ConnectionInfo, requirements: Arc<Requirements>) -> Self {
+    pub(crate) fn new(info: ConnectionInfo, requirements: Arc<Requirements>) -> Self {
         Self {
             info,
             requirements,
@@ -127,23 +127,23 @@ impl Node {
         }
     }
 
-    pub(super) fn info(&self) -> &ConnectionInfo {
+    pub(crate) fn info(&self) -> &ConnectionInfo {
         &self.info
     }
 
     /// Whether the server can compare a value before it replaces it.
-    pub(super) fn compares_values(&self) -> bool {
+    pub(crate) fn compares_values(&self) -> bool {
         self.compares_values.load(Ordering::Relaxed)
     }
 
     /// Closes all connections and ends the calls on them: the server is no longer a master.
-    pub(super) fn retire(&self) {
+    pub(crate) fn retire(&self) {
         self.epoch.store(RETIRED, Ordering::Release);
         let connections = std::mem::take(&mut *lock(&self.connections));
         connections.values().for_each(|cell| cell.waits.wake_all());
     }
 
-    pub(super) fn is_retired(&self) -> bool {
+    pub(crate) fn is_retired(&self) -> bool {
         self.epoch() == RETIRED
     }
 
@@ -152,7 +152,7 @@ impl Node {
     }
 
     /// Closes the connections that a runtime drove.
-    pub(super) fn close_connections_of(&self, runtime: Id) {
+    pub(crate) fn close_connections_of(&self, runtime: Id) {
         let mut connections = lock(&self.connections);
         let gone: Vec<_> = connections.extract_if(|(of, _), _| *of == runtime).collect();
         drop(connections);
@@ -160,7 +160,7 @@ impl Node {
     }
 
     /// Returns this runtime's connection for a role, if it is open.
-    pub(super) fn open_connection(
+    pub(crate) fn open_connection(
         &self,
         runtime: Id,
         role: ConnectionRole,
@@ -174,7 +174,7 @@ impl Node {
     ///
     /// While the server is down, calls fail at once, except for about one each half second, which
     /// tries to connect.
-    pub(super) async fn connection(
+    pub(crate) async fn connection(
         self: &Arc<Self>,
         runtime: Id,
         role: ConnectionRole,
@@ -246,7 +246,7 @@ impl Node {
     }
 
     /// Verifies the server's settings, which are in the reply to `INFO`.
-    pub(super) fn verify(&self, info: Value) -> Result<(), CallFailure> {
+    pub(crate) fn verify(&self, info: Value) -> Result<(), CallFailure> {
         let info: String = redis::from_redis_value(info).map_err(CallFailure::unexpected_reply)?;
         self.requirements.verify(&info).map_err(CallFailure::UnsuitableServer)?;
         self.compares_values.store(compares_values(&info), Ordering::Relaxed);

@@ -8,12 +8,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::{
-    NAME, RedisStore,
+use crate::{
     encoding::abandoned_code,
-    node::{ConnectionRole, ConnectionRoute},
-    router::SendAgain,
-    scripts::Arg,
+    lua::Arg,
+    net::{
+        node::{ConnectionRole, ConnectionRoute},
+        router::SendAgain,
+    },
+    store::{NAME, RedisStore},
 };
 use idempotent_core::{
     Abandoned, Lease, RecordId, StoreError,
@@ -22,14 +24,14 @@ use idempotent_core::{
 
 /// How many replicas must have a write, and within what time.
 #[derive(Clone, Copy)]
-pub(super) struct Replicas {
-    pub(super) wanted: u32,
-    pub(super) within: Duration,
+pub(crate) struct Replicas {
+    pub(crate) wanted: u32,
+    pub(crate) within: Duration,
 }
 
 impl RedisStore {
     /// Claims a key, and undoes the claim unless enough replicas have it.
-    pub(super) async fn claim_replicated(
+    pub(crate) async fn claim_replicated(
         &self,
         replicas: Replicas,
         id: &RecordId,
@@ -79,7 +81,7 @@ impl RedisStore {
 
     /// Completes a claim, and fails unless enough replicas have the recording. The recording stays
     /// on the master, and the owner can complete again.
-    pub(super) async fn complete_replicated(
+    pub(crate) async fn complete_replicated(
         &self,
         replicas: Replicas,
         lease: &Lease,
@@ -96,7 +98,7 @@ impl RedisStore {
     }
 
     /// Holds a key, and fails unless enough replicas have the hold.
-    pub(super) async fn hold_replicated(
+    pub(crate) async fn hold_replicated(
         &self,
         replicas: Replicas,
         lease: &Lease,
@@ -125,7 +127,7 @@ impl RedisStore {
     }
 
     /// Adds a note, and fails unless enough replicas have it. The note stays on the master.
-    pub(super) async fn note_replicated(
+    pub(crate) async fn note_replicated(
         &self,
         replicas: Replicas,
         lease: &Lease,

@@ -11,13 +11,13 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 const MAX_REPLICATION_WAITS: usize = 64;
 
 /// The connections on which calls wait for replicas.
-pub(super) struct ReplicationConnections {
+pub(crate) struct ReplicationConnections {
     permits: Semaphore,
     free: Mutex<BTreeSet<usize>>,
 }
 
 impl ReplicationConnections {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             permits: Semaphore::new(MAX_REPLICATION_WAITS),
             free: Mutex::new((0..MAX_REPLICATION_WAITS).collect()),
@@ -25,7 +25,7 @@ impl ReplicationConnections {
     }
 
     /// Reserves a connection; waits until one is free.
-    pub(super) async fn reserve(&self) -> ReservedConnection<'_> {
+    pub(crate) async fn reserve(&self) -> ReservedConnection<'_> {
         // The semaphore is never closed, so this does not fail.
         let permit = self.permits.acquire().await.ok();
         let number = self
@@ -39,8 +39,8 @@ impl ReplicationConnections {
 }
 
 /// The number of a connection that is reserved until this is dropped.
-pub(super) struct ReservedConnection<'a> {
-    pub(super) number: usize,
+pub(crate) struct ReservedConnection<'a> {
+    pub(crate) number: usize,
     pool: &'a ReplicationConnections,
     _permit: Option<SemaphorePermit<'a>>,
 }

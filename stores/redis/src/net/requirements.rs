@@ -3,19 +3,19 @@
 use std::sync::Once;
 
 /// The requirements for each server of a store.
-pub(super) struct Requirements {
+pub(crate) struct Requirements {
     in_cluster: bool,
     warned: Once,
 }
 
 impl Requirements {
-    pub(super) fn new(in_cluster: bool) -> Self {
+    pub(crate) fn new(in_cluster: bool) -> Self {
         Self { in_cluster, warned: Once::new() }
     }
 
     /// Checks the reply to `INFO`, and warns once if a restart of the server loses what it has
     /// acknowledged.
-    pub(super) fn verify(&self, info: &str) -> Result<(), UnsuitableServer> {
+    pub(crate) fn verify(&self, info: &str) -> Result<(), UnsuitableServer> {
         check(info, self.in_cluster)?;
         if !persists_writes(info) {
             let warn = "the Redis server has `appendonly no`: a restart loses claims and \
@@ -55,7 +55,7 @@ fn persists_writes(info: &str) -> bool {
 /// that to its replicas and to its append-only file as a plain `SET … PXAT`: Valkey 8.1. Redis 8.4
 /// has the command too, but what it propagates has not been tested
 /// (`docs/decisions/036-large-recordings-in-redis.md`).
-pub(super) fn compares_values(info: &str) -> bool {
+pub(crate) fn compares_values(info: &str) -> bool {
     let version = field(info, "valkey_version").unwrap_or_default();
     let mut parts = version.split('.').map_while(|part| part.parse::<u32>().ok());
     matches!((parts.next(), parts.next()), (Some(major), Some(minor)) if (major, minor) >= (8, 1))
@@ -68,7 +68,7 @@ fn field<'a>(info: &'a str, name: &'static str) -> Result<&'a str, UnsuitableSer
 
 /// Why a server is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum UnsuitableServer {
+pub(crate) enum UnsuitableServer {
     #[error("the server is Redis {version}; it must be 7.0 or later, or Valkey")]
     TooOld { version: String },
     #[error("the server is a replica; connect to the master, or use a `redis+sentinel://` URL")]

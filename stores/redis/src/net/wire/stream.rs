@@ -17,7 +17,7 @@ use tokio::{
 use super::{CallFailure, Traffic};
 
 /// A stream that records its [`Traffic`].
-pub(super) struct WatchedStream {
+pub(crate) struct WatchedStream {
     stream: TcpStream,
     traffic: Arc<Traffic>,
     /// Whether the last write had to wait.
@@ -26,7 +26,7 @@ pub(super) struct WatchedStream {
 
 impl WatchedStream {
     /// Connects to the first address of a host that responds.
-    pub(super) async fn connect(
+    pub(crate) async fn connect(
         host: &str,
         port: u16,
         settings: &TcpSettings,

@@ -10,7 +10,7 @@ use idempotent_core::store::{
 
 /// An error to which the store has a special reaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reaction {
+pub(crate) enum Reaction {
     /// The server currently refuses all writes. It still executes reads and scripts that may exceed
     /// its memory.
     Read,
@@ -65,14 +65,14 @@ const TEXTS: &[(&str, ErrorClass)] = &[
 /// Any other error that a server returns.
 const OTHER: ErrorClass = ErrorClass::new(Effect::Unknown, Permanent, Good);
 /// The connection was lost, possibly in the middle of a response.
-pub(super) const LOST: ErrorClass = ErrorClass::new(Effect::Unknown, Temporary, Unusable);
+pub(crate) const LOST: ErrorClass = ErrorClass::new(Effect::Unknown, Temporary, Unusable);
 
 /// The text that precedes the arguments of an unknown command, which contain a key and possibly a
 /// response.
 const QUOTES: &str = "with args beginning with";
 
 /// The class of an error with which a server refuses a command without beginning it.
-pub(super) const fn refused(cause: Cause, connection: ConnectionState) -> ErrorClass {
+pub(crate) const fn refused(cause: Cause, connection: ConnectionState) -> ErrorClass {
     ErrorClass::new(Effect::None, cause, connection)
 }
 
@@ -82,11 +82,11 @@ fn find(code: &str) -> Option<(Option<Reaction>, ErrorClass)> {
 }
 
 /// What the store does about errors with this code.
-pub(super) fn reaction(code: &str) -> Option<Reaction> {
+pub(crate) fn reaction(code: &str) -> Option<Reaction> {
     find(code)?.0
 }
 
-pub(super) fn error_class(error: &RedisError) -> ErrorClass {
+pub(crate) fn error_class(error: &RedisError) -> ErrorClass {
     if error.is_io_error() || error.kind() == ErrorKind::Parse {
         return LOST;
     }
@@ -103,7 +103,7 @@ pub(super) fn error_class(error: &RedisError) -> ErrorClass {
 }
 
 /// Removes the arguments of an unknown command.
-pub(super) fn without_arguments(error: RedisError) -> RedisError {
+pub(crate) fn without_arguments(error: RedisError) -> RedisError {
     if !error.detail().is_some_and(|detail| detail.contains(QUOTES)) {
         return error;
     }

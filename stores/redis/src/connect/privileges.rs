@@ -4,13 +4,17 @@ use std::sync::Arc;
 
 use redis::Value;
 
-use super::{
-    RedisStore,
-    cluster::tag,
-    error::CallFailure,
-    missing_permission::MissingPermission,
-    node::{Message, Node},
-    server_error::{Reaction, reaction},
+use crate::{
+    error::{
+        CallFailure,
+        missing_permission::MissingPermission,
+        server_error::{Reaction, reaction},
+    },
+    net::{
+        cluster::tag,
+        node::{Message, Node},
+    },
+    store::RedisStore,
 };
 use idempotent_core::OwnerToken;
 
@@ -21,7 +25,7 @@ const KEY_TRIES: u32 = 100_000;
 impl RedisStore {
     /// Verifies the settings of each master, and sends it every command that a call may send, for a
     /// key that does not exist, so that nothing changes.
-    pub(super) async fn check_privileges(&self) -> Result<(), CallFailure> {
+    pub(crate) async fn check_privileges(&self) -> Result<(), CallFailure> {
         self.router.on_each_master(|node| self.check_node(node)).await
     }
 

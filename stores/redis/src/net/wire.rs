@@ -21,7 +21,7 @@ use tokio::{
 };
 
 use self::stream::WatchedStream;
-use super::error::CallFailure;
+use crate::error::CallFailure;
 
 mod stream;
 #[cfg(feature = "tls")]
@@ -31,14 +31,14 @@ mod tls;
 const PIPELINE_BUFFER: usize = 1024;
 
 /// A connection that the runtime drives on which it was opened. It is closed when this is dropped.
-pub(super) struct Wire {
-    pub(super) commands: MultiplexedConnection,
-    pub(super) traffic: Arc<Traffic>,
+pub(crate) struct Wire {
+    pub(crate) commands: MultiplexedConnection,
+    pub(crate) traffic: Arc<Traffic>,
     driver: AbortHandle,
 }
 
 /// What a connection has carried.
-pub(super) struct Traffic {
+pub(crate) struct Traffic {
     opened: Instant,
     /// When bytes last arrived, or left after the peer had not accepted any: in nanoseconds after
     /// `opened`.
@@ -49,7 +49,7 @@ pub(super) struct Traffic {
 
 impl Wire {
     /// Opens a connection. Responses have no time limit here; callers set their own.
-    pub(super) async fn open(
+    pub(crate) async fn open(
         info: &ConnectionInfo,
         published: Option<UnboundedSender<PushInfo>>,
         within: Duration,
@@ -81,17 +81,17 @@ impl Traffic {
     }
 
     /// When bytes last arrived, or left after the peer had not accepted any.
-    pub(super) fn last_progress(&self) -> Instant {
+    pub(crate) fn last_progress(&self) -> Instant {
         self.opened + Duration::from_nanos(self.progress.load(Ordering::Relaxed))
     }
 
     /// How many bytes have been written.
-    pub(super) fn written(&self) -> u64 {
+    pub(crate) fn written(&self) -> u64 {
         self.written.load(Ordering::Acquire)
     }
 
     /// Waits for a response, which may take longer than `limit` while bytes arrive.
-    pub(super) async fn wait_for<T>(
+    pub(crate) async fn wait_for<T>(
         &self,
         response: impl Future<Output = Result<T, CallFailure>>,
         limit: Duration,

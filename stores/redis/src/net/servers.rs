@@ -19,13 +19,13 @@ use super::{
     address::{Address, Endpoint, endpoint, info_at},
     cluster::{ClusterView, SLOTS, slot},
     election::MasterElection,
-    error::{CallFailure, Redirect},
     node::Node,
     requirements::Requirements,
 };
+use crate::error::{CallFailure, Redirect};
 
 /// The servers of a store and of its clones.
-pub(super) struct Servers {
+pub(crate) struct Servers {
     address: Address,
     requirements: Arc<Requirements>,
     view: RwLock<View>,
@@ -51,7 +51,7 @@ enum View {
 
 impl Servers {
     /// Servers of which none is known yet.
-    pub(super) fn new(address: Address) -> Self {
+    pub(crate) fn new(address: Address) -> Self {
         let in_cluster = matches!(address, Address::Cluster(..));
         Self {
             address,
@@ -67,27 +67,27 @@ impl Servers {
         }
     }
 
-    pub(super) fn address(&self) -> &Address {
+    pub(crate) fn address(&self) -> &Address {
         &self.address
     }
 
     /// Sets the tasks that keep the view up to date; they end with the store.
-    pub(super) fn set_watchers(&self, watchers: Vec<AbortHandle>) {
+    pub(crate) fn set_watchers(&self, watchers: Vec<AbortHandle>) {
         let _ = self.watchers.set(watchers);
     }
 
     /// Requests a new view, because a call has found the current one wrong.
-    pub(super) fn refresh(&self) {
+    pub(crate) fn refresh(&self) {
         self.outdated.notify_waiters();
         self.outdated.notify_one();
     }
 
-    pub(super) fn outdated(&self) -> Arc<Notify> {
+    pub(crate) fn outdated(&self) -> Arc<Notify> {
         self.outdated.clone()
     }
 
     /// Returns the server that has a key.
-    pub(super) fn node(&self, key: &[u8]) -> Result<Arc<Node>, CallFailure> {
+    pub(crate) fn node(&self, key: &[u8]) -> Result<Arc<Node>, CallFailure> {
         match &*self.view.read().unwrap_or_else(PoisonError::into_inner) {
             View::One(node) => Ok(node.clone()),
             View::Slots(slots) => {
@@ -97,12 +97,12 @@ impl Servers {
     }
 
     /// Returns each server that has keys.
-    pub(super) fn masters(&self) -> Vec<Arc<Node>> {
+    pub(crate) fn masters(&self) -> Vec<Arc<Node>> {
         self.view.read().unwrap_or_else(PoisonError::into_inner).masters()
     }
 
     /// Returns the nodes from which to learn a cluster's slots: its masters and those in the URL.
-    pub(super) fn sources(&self) -> Vec<ConnectionInfo> {
+    pub(crate) fn sources(&self) -> Vec<ConnectionInfo> {
         let mut sources: Vec<_> = self.masters().iter().map(|node| node.info().clone()).collect();
         if let Address::Cluster(_, seeds) = &self.address {
             sources.extend(seeds.iter().cloned());
@@ -112,12 +112,12 @@ impl Servers {
         sources
     }
 
-    pub(super) fn in_cluster(&self) -> bool {
+    pub(crate) fn in_cluster(&self) -> bool {
         matches!(self.address, Address::Cluster(..))
     }
 
     /// Updates which node has which slots.
-    pub(super) fn set_slots(&self, view: &ClusterView) {
+    pub(crate) fn set_slots(&self, view: &ClusterView) {
         let mut slots = vec![None; SLOTS];
         for (range, at) in &view.ranges {
             let node = self.at(at);
@@ -132,12 +132,12 @@ impl Servers {
     }
 
     /// The epoch of the cluster's view.
-    pub(super) fn epoch(&self) -> u64 {
+    pub(crate) fn epoch(&self) -> u64 {
         self.epoch.load(Ordering::Relaxed)
     }
 
     /// Updates the Sentinels' reports, and switches to the master that they elect.
-    pub(super) fn update_election(&self, change: impl FnOnce(&mut MasterElection)) {
+    pub(crate) fn update_election(&self, change: impl FnOnce(&mut MasterElection)) {
         let mut election = lock(&self.election);
         change(&mut election);
         if let Some(at) = election.next_master() {
@@ -147,14 +147,14 @@ impl Servers {
 
     /// Stops using the master if `suspends` returns true: its replica is being promoted, and what
     /// it acknowledges from now on is lost.
-    pub(super) fn suspend_if(&self, suspends: impl FnOnce(&mut MasterElection) -> bool) {
+    pub(crate) fn suspend_if(&self, suspends: impl FnOnce(&mut MasterElection) -> bool) {
         let mut election = lock(&self.election);
         if suspends(&mut election) {
             self.replace(View::Slots(Vec::new()));
         }
     }
 
-    pub(super) fn set_master(&self, at: &Endpoint) {
+    pub(crate) fn set_master(&self, at: &Endpoint) {
         let node = self.at(at);
         self.replace(View::One(node));
     }
@@ -175,7 +175,7 @@ impl Servers {
 
     /// Applies a redirect. Returns the node for this one command (`ASK`) if the slot has not moved
     /// yet.
-    pub(super) fn apply_redirect(
+    pub(crate) fn apply_redirect(
         &self,
         key: &[u8],
         from: &Node,
@@ -204,7 +204,7 @@ impl Servers {
     }
 
     /// Closes the connections that a runtime drives when it ends.
-    pub(super) fn close_with(self: &Arc<Self>, runtime: &Handle) {
+    pub(crate) fn close_with(self: &Arc<Self>, runtime: &Handle) {
         if lock(&self.runtimes).insert(runtime.id()) {
             let guard = RuntimeGuard { servers: Arc::downgrade(self), runtime: runtime.id() };
             let mut open = self.open.subscribe();

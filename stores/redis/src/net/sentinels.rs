@@ -12,10 +12,10 @@ use tokio::{
 use super::{
     address::{Endpoint, Sentinels},
     election::{Failover, MasterElection, MasterReport},
-    error::CallFailure,
     servers::Servers,
     wire::Wire,
 };
+use crate::error::CallFailure;
 
 /// How long a Sentinel may take to open a connection, and to respond while no byte arrives.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -37,7 +37,7 @@ const CHANNELS: [&str; 3] = [PROMOTING, "+promoted-slave", "+switch-master"];
 
 /// Queries all Sentinels, so that a single outdated one does not decide. They are queried again
 /// while one of them reports a planned failover.
-pub(super) async fn discover(sentinels: &Sentinels) -> Result<MasterElection, CallFailure> {
+pub(crate) async fn discover(sentinels: &Sentinels) -> Result<MasterElection, CallFailure> {
     let until = Instant::now() + FAILOVER_WAIT;
     loop {
         let (found, planned) = query_all(sentinels).await?;
@@ -65,7 +65,7 @@ async fn query_all(sentinels: &Sentinels) -> Result<(MasterElection, bool), Call
 }
 
 /// Follows one Sentinel until the store is dropped.
-pub(super) async fn watch(servers: Weak<Servers>, sentinels: Sentinels, number: usize) {
+pub(crate) async fn watch(servers: Weak<Servers>, sentinels: Sentinels, number: usize) {
     let Some(host) = sentinels.hosts.get(number) else { return };
     let mut last_report = Instant::now();
     loop {

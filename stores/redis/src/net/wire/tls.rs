@@ -9,7 +9,7 @@ use tokio_rustls::{TlsConnector, client::TlsStream};
 use super::{CallFailure, WatchedStream};
 
 /// Encrypts a connection to a host, whose certificate the machine must trust.
-pub(super) async fn encrypt(
+pub(crate) async fn encrypt(
     host: &str,
     stream: WatchedStream,
 ) -> Result<TlsStream<WatchedStream>, CallFailure> {

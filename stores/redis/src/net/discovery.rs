@@ -9,12 +9,11 @@ use tokio::time::{sleep, timeout};
 
 use super::{
     address::{Address, endpoint},
-    cluster,
-    error::CallFailure,
-    sentinels,
+    cluster, sentinels,
     servers::Servers,
     watch_thread::watch_thread,
 };
+use crate::error::CallFailure;
 
 /// How often the slots are looked up when no call has requested it.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(5);
@@ -22,7 +21,7 @@ const REFRESH_INTERVAL: Duration = Duration::from_secs(5);
 const MIN_PAUSE: Duration = Duration::from_millis(400);
 
 /// Finds the servers, and follows their changes from then on.
-pub(super) async fn find(address: Address) -> Result<Arc<Servers>, CallFailure> {
+pub(crate) async fn find(address: Address) -> Result<Arc<Servers>, CallFailure> {
     let servers = Arc::new(Servers::new(address));
     match servers.address() {
         Address::Server(server) => servers.set_master(&endpoint(server)),

@@ -1,0 +1,3 @@
+//! Opens a store, and verifies what it needs of the servers.
+
+mod privileges;

@@ -1,0 +1,377 @@
+//! The store in Redis or Valkey.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+
+use crate::{
+    claim::{completion::LARGE, fence, replicated::Replicas},
+    encoding::{abandoned_code, completion_args},
+    error::CallFailure,
+    lua::Arg,
+    net::{
+        address::{self, Address},
+        node::ConnectionRole,
+        router::{Router, SendAgain, Timeouts},
+    },
+};
+use idempotent_core::{
+    Abandoned, Lease, OwnerToken, RecordId, ShortText, StoreError,
+    protocol::{
+        Claim, ClaimOutcome, Fence, Note, RenewOutcome, Renewal, Resolution, ResolveOutcome,
+        ResumablePage, Snapshot,
+    },
+    store::Store,
+};
+
+pub(crate) const NAME: &str = "redis";
+const PREFIX: &str = "idempotency:";
+/// A server that forks or syncs its append-only file can take more than a second to respond, which
+/// leaves the outcome of a claim unknown. The limit is below a sixth of the default lease, 5
+/// seconds, after which a failed renewal is sent again.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// A store in Redis 7.0 or later, or in Valkey: a single server, the master that Sentinels name, or
+/// a cluster.
+///
+/// Each record is one value under its own key, which expires with the record: 113 bytes, the name
+/// of the operation, 16 bytes for the principal, the handler's notes, and the recording. Claiming a
+/// new key, completing it and replaying its recording each take one round trip. A claim that finds
+/// another attempt in flight takes a second round trip, in which a script on the server decides. A
+/// recording of at least 64 KiB takes a second round trip as well on Valkey 8.1 or later: there the
+/// store reads the claim and replaces it if it is unchanged, which takes less of the server's time
+/// than a script that copies the recording. Time is the server's clock.
+///
+/// A note takes one round trip. The server then writes the whole value again, as it does for a
+/// renewal, so the cost of both grows with the length of the steps and the input. A note with an
+/// input takes a second round trip, which adds 48 bytes to a sorted set that all records share, the
+/// *index*, under the key `inputs` after the [prefix](Self::key_prefix). So does the completion or
+/// release of an attempt with an input, which removes them. In a cluster, one node has the index:
+/// while that node does not respond, no input can be noted, and no operation is found to be
+/// resumed.
+///
+/// # Durability
+/// Claims and recordings are as durable as the server. With `appendfsync always` they survive a
+/// crash of the server and of its machine; with `everysec` a crash of the machine can lose the last
+/// second; with `appendonly no` a restart loses all of them.
+///
+/// A failover loses whatever had not reached the promoted replica, and an operation whose record is
+/// lost can run again. In a planned failover (`SENTINEL FAILOVER`) the old master continues to
+/// acknowledge writes that are then lost. The store reduces this loss as follows:
+///
+/// * The Sentinel that leads the failover announces the promotion before it begins. The store then
+///   stops using the old master, and calls fail with a transient error until a Sentinel names the
+///   new one. That takes about a second, or about 5 seconds if the failover is aborted. A store
+///   that is being opened waits for up to 2 seconds.
+/// * Writes that the old master acknowledged in the last milliseconds before the announcement can
+///   still be lost. If the announcement does not arrive, so can those that it acknowledged until
+///   the store polls the Sentinels again, which is up to a second after the new master is named.
+///
+/// Two settings together prevent the loss if there is one replica:
+///
+/// * `min-replicas-to-write 1` on every server: a master without a replica refuses writes. After a
+///   failover, calls then fail with a transient error until the old master has become a replica of
+///   the new one. That takes about ten seconds, or less with a second replica.
+/// * [`wait_for_replicas(1, …)`](Self::wait_for_replicas): a claim is granted, and a completion, a
+///   hold or a note is acknowledged, only when a replica has it (`WAIT`). With several replicas,
+///   another one may be promoted; a loss is then unlikely but not impossible.
+///
+/// # Server logs
+/// `SLOWLOG` keeps the first 128 bytes of each argument of a command that took longer than
+/// `slowlog-log-slower-than` (10 ms by default), so it can contain the beginning of a recorded
+/// response. Set that setting to -1 if readers of the log must not see responses. `MONITOR` shows
+/// all responses.
+///
+/// # Server requirements
+/// Whenever the store opens a connection, it refuses a server that is older than 7.0, that is a
+/// replica, or whose `maxmemory-policy` is not `noeviction`. The policy matters even while
+/// `maxmemory` is 0, because a limit can be set later. A full server refuses new claims, but still
+/// accepts the notes and recordings of granted claims and replays what it has.
+///
+/// The user in the URL needs these commands, and access to the keys that begin with the
+/// [prefix](Self::key_prefix):
+///
+/// * `SET`, `GET`, `GETRANGE`, `DEL`, `PTTL`, `PEXPIRETIME`, `TIME`, `ZADD`, `ZRANDMEMBER`, `ZREM`,
+///   `EVAL`, `EVALSHA` and `INFO`;
+/// * `WAIT` with [`wait_for_replicas`](Self::wait_for_replicas);
+/// * `CLUSTER|SLOTS`, `CLUSTER|INFO` and `ASKING` in a cluster;
+/// * `SELECT` if the URL names a database other than 0.
+///
+/// For example:
+/// ```text
+/// ACL SETUSER payments on >password ~idempotency:* +set +get +getrange +del +pttl +pexpiretime
+/// ACL SETUSER payments +time +zadd +zrandmember +zrem +eval +evalsha +info +wait
+/// ```
+/// [`check`](Self::check) sends each of these commands, and names the first that is missing.
+///
+/// # Connections
+/// Each Tokio runtime that calls the store has two connections to each server, one for requests and
+/// one for renewals, and up to 64 more while calls [wait for replicas](Self::wait_for_replicas). A
+/// store with Sentinels has one connection to each Sentinel. In a cluster the store opens
+/// short-lived connections to look up the slots. A lost connection is opened again by the next
+/// call.
+///
+/// A server that sends nothing for 2 seconds while a call waits
+/// ([`response_timeout`](Self::response_timeout)) is considered down. A response may take longer
+/// while its bytes arrive; if they arrive on other connections only, just the silent one is closed.
+/// When a server is down, its connections are closed, calls on them end with an unknown outcome,
+/// and further calls for its keys wait half a second for a new connection. After that, calls fail
+/// at once, except for one call about every half second that tries to connect, for at most 2
+/// seconds.
+///
+/// In a cluster, only the keys of that server are affected, until its replica is promoted. This
+/// requires `cluster-require-full-coverage no`: by default Redis stops the whole cluster between
+/// the failure and the promotion. Name several nodes of the cluster, or all Sentinels, in the URL.
+///
+/// A claim, a completion, a renewal, a lookup, or a note without a step whose acknowledgment was
+/// lost is sent once more. Any call is sent on a new connection if nothing of it was sent on the
+/// old one, or if the server has refused it because it is no longer the master.
+///
+/// # Examples
+/// ```no_run
+/// # async fn open() -> Result<(), idempotent_core::StoreError> {
+/// use idempotent_redis::RedisStore;
+///
+/// let store = RedisStore::connect("redis://:password@localhost/0").await?.key_prefix("payments:");
+/// store.migrate().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct RedisStore {
+    pub(crate) router: Router,
+    pub(crate) prefix: Arc<str>,
+    pub(crate) replicas: Option<Replicas>,
+    /// The shortest recording that is stored without a script if the server can, in bytes.
+    pub(crate) large: usize,
+}
+
+impl RedisStore {
+    /// Connects to a URL of one of these forms:
+    ///
+    /// * `redis://[user:password@]host[:port][/db]`: a single server.
+    /// * `redis+sentinel://[user:password@]host[:port],…/name[/db]`: the master of that name, as
+    ///   the Sentinels at these hosts know it. User and password are those of the master;
+    ///   `?sentinel_username=…&sentinel_password=…` are those of the Sentinels.
+    /// * `redis+cluster://[user:password@]host[:port],…`: the cluster that these nodes belong to.
+    ///
+    /// With the feature `tls` (`redis-tls` of `idempotent-actix`), `rediss` instead of `redis` uses
+    /// TLS and trusts the certificates that the machine trusts.
+    ///
+    /// # Errors
+    /// Fails with a permanent error if the URL is invalid, if it needs a feature that is not
+    /// compiled in, or if the server does not meet the [requirements](Self#server-requirements).
+    /// Fails with a transient error if no server responds within 2 seconds, or no node of a cluster
+    /// or Sentinel within a second. One reachable master of a cluster is enough; the others are
+    /// verified later. The error never contains the URL.
+    pub async fn connect(url: &str) -> Result<Self, StoreError> {
+        let address = Self::parse(url)?;
+        let timeouts = Timeouts { response: RESPONSE_TIMEOUT, replication: Duration::ZERO };
+        let named = matches!(address, Address::Server(_));
+        match Router::open(address, timeouts).await {
+            Ok(router) => Ok(Self { router, prefix: PREFIX.into(), replicas: None, large: LARGE }),
+            // A replica that the URL itself names is a configuration mistake, not a failover.
+            Err(refused @ CallFailure::UnsuitableServer(_)) if named => {
+                Err(StoreError::permanent(NAME, "connect", refused))
+            }
+            Err(failure) => Err(failure.into_error("connect")),
+        }
+    }
+
+    /// Parses a URL.
+    pub(crate) fn parse(url: &str) -> Result<Address, StoreError> {
+        // The client library's marker for TLS without verification.
+        let verified = url.strip_suffix("#insecure").unwrap_or(url);
+        idempotent_core::store::url::verify_server(NAME, verified, address::parameters(url))?;
+        Address::parse(url).map_err(|error| StoreError::permanent(NAME, "connect", error))
+    }
+
+    /// Sets the prefix of the records' keys; the default is `idempotency:`. The rest of a key is
+    /// the 32 bytes of the record id, or `inputs`. A prefix with a hash tag (`{…}`) puts all
+    /// records on one node of a cluster.
+    #[must_use]
+    pub fn key_prefix(self, prefix: &str) -> Self {
+        Self { prefix: prefix.into(), ..self }
+    }
+
+    /// Sets how long nothing may arrive from a server while a call waits for its response; the
+    /// default is 2 seconds. After that, the outcome of the call is unknown and the server counts
+    /// as [down](Self#connections). A claim, a completion, a renewal or a lookup is sent once more
+    /// if a new connection can be opened at once.
+    #[must_use]
+    pub fn response_timeout(self, within: Duration) -> Self {
+        let router = self.router.with(|timeouts| Timeouts { response: within, ..timeouts });
+        Self { router, ..self }
+    }
+
+    /// Sets how many replicas must have a claim, a completion, a hold or a note, within the time
+    /// `within`, before it is acknowledged (`WAIT`). The default is 0, which does not wait. If
+    /// fewer replicas acknowledge in time, the call fails with a transient error:
+    ///
+    /// * A claim is undone: a first claim is released, and a takeover is abandoned, so that the
+    ///   next attempt knows of the earlier ones. A claim that its owner already had is left as it
+    ///   is.
+    /// * A recording or a hold stays on the master and is replayed from there. The call succeeds
+    ///   when it is sent again and enough replicas have the record. The runtime sends it again in
+    ///   the background, so the client waits at most twice for its response.
+    /// * A note stays on the master too. Sending it again has the same effect as once, unless it
+    ///   has a step, which is then in the record twice.
+    ///
+    /// Releases, renewals, abandonments that do not hold the key, and notes of nothing but progress
+    /// do not wait. If a failover loses one, the lease expires instead, or the next renewal or note
+    /// takes its place.
+    ///
+    /// Each waiting call takes one more round trip and blocks a connection meanwhile; up to 64
+    /// calls of a store wait at the same time. A loss at a failover becomes unlikely but not
+    /// impossible: a replica that does not have the acknowledged write can still be promoted.
+    #[must_use]
+    pub fn wait_for_replicas(self, replicas: u32, within: Duration) -> Self {
+        let router = self.router.with(|timeouts| Timeouts { replication: within, ..timeouts });
+        let replicas = (replicas > 0).then_some(Replicas { wanted: replicas, within });
+        Self { router, replicas, ..self }
+    }
+
+    /// Does nothing, because Redis has no schema. Every store has this method, so that all can be
+    /// set up in the same way.
+    pub async fn migrate(&self) -> Result<(), StoreError> {
+        Store::migrate(self).await
+    }
+
+    /// Verifies that the servers still meet the [requirements](Self#server-requirements), and that
+    /// the user in the URL may execute each command on keys with the prefix. It changes nothing.
+    ///
+    /// # Errors
+    /// Fails with a permanent error whose source names the setting, or the missing privilege and
+    /// the `ACL SETUSER` command that grants it; or with a transient error if no master responds.
+    pub async fn check(&self) -> Result<(), StoreError> {
+        Store::check(self).await
+    }
+}
+
+impl fmt::Debug for RedisStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisStore").field("prefix", &self.prefix).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl Store for RedisStore {
+    /// Verifies the settings of each master, and that the user in the URL may execute each command
+    /// on keys with the prefix, by sending all of them for a key that does not exist. In a cluster,
+    /// masters that do not respond within 2 seconds are skipped if another one responds.
+    async fn check(&self) -> Result<(), StoreError> {
+        self.check_privileges().await.map_err(|failure| failure.into_error("check"))
+    }
+
+    async fn claim(&self, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {
+        match self.replicas {
+            // Boxed: keeps the future small for stores without replicas.
+            Some(replicas) => Box::pin(self.claim_replicated(replicas, id, claim)).await,
+            None => match self.claim_on(ConnectionRole::Requests, &self.key(id), claim).await {
+                Ok(claimed) => Ok(claimed.outcome),
+                Err(failure) => Err(failure.into_error("claim")),
+            },
+        }
+    }
+
+    /// Sends all renewals at once, so that together they take one round trip. The outcome of a
+    /// lease is [`RenewOutcome::Unknown`] if its server does not respond or its record cannot be
+    /// read; the call fails only if that is so for all of them. It waits for at most an eighth of
+    /// the shortest lease, and at least 750 ms, but not longer than the response timeout.
+    async fn renew(&self, leases: &[Renewal]) -> Result<Vec<RenewOutcome>, StoreError> {
+        self.renew_all(leases).await
+    }
+
+    /// A recording of at least 64 KiB takes two round trips if the server can compare a value
+    /// before it replaces it (Valkey 8.1 or later), and much less of the server's time.
+    async fn complete(&self, lease: &Lease, recording: &Bytes) -> Result<Fence, StoreError> {
+        match self.replicas {
+            Some(replicas) => Box::pin(self.complete_replicated(replicas, lease, recording)).await,
+            None => match self.complete_on(ConnectionRole::Requests, lease, recording).await {
+                Ok((passed, _)) => Ok(fence(passed)),
+                Err(failure) => Err(failure.into_error("complete")),
+            },
+        }
+    }
+
+    /// A note with a step is not sent again after its acknowledgment was lost, because that would
+    /// add the step twice. A note with an input takes one more round trip, which adds the attempt
+    /// to the index that [`resumable`](Self::resumable) reads.
+    async fn note(&self, lease: &Lease, note: &Note) -> Result<Fence, StoreError> {
+        let mut only_progress = Note::default();
+        only_progress.progress.clone_from(&note.progress);
+        match self.replicas {
+            Some(replicas) if *note != only_progress => {
+                self.note_replicated(replicas, lease, note).await
+            }
+            _ => match self.note_on(ConnectionRole::Requests, lease, note).await {
+                Ok((true, _)) => Ok(Fence::Passed),
+                Ok((false, _)) => Ok(Fence::Fenced),
+                Err(failure) => Err(failure.into_error("note")),
+            },
+        }
+    }
+
+    // A release, an abandonment or a resolution is not sent again: if the first one took effect,
+    // the second finds a changed record and would return `Fenced`.
+
+    async fn release(&self, lease: &Lease) -> Result<Fence, StoreError> {
+        self.step("release", SendAgain::Never, &self.router.scripts.release, lease, &[]).await
+    }
+
+    async fn abandon(&self, lease: &Lease, policy: Abandoned) -> Result<Fence, StoreError> {
+        if let (Some(replicas), Abandoned::Hold) = (self.replicas, policy) {
+            return self.hold_replicated(replicas, lease).await;
+        }
+        let policy = [Arg::Number(abandoned_code(policy).into())];
+        self.step("abandon", SendAgain::Never, &self.router.scripts.abandon, lease, &policy).await
+    }
+
+    async fn look_up(&self, id: &RecordId) -> Result<Option<Snapshot>, StoreError> {
+        self.read(id).await.map_err(|failure| failure.into_error("look up"))
+    }
+
+    async fn resolve(
+        &self,
+        id: &RecordId,
+        seen: &OwnerToken,
+        resolution: &Resolution,
+    ) -> Result<ResolveOutcome, StoreError> {
+        let seen = Lease { id: *id, owner: *seen };
+        let args = match resolution {
+            Resolution::Complete(recording) => &completion_args(recording)[..],
+            Resolution::Release => &[],
+        };
+        let resolved = self
+            .step("resolve", SendAgain::Never, &self.router.scripts.resolve, &seen, args)
+            .await?;
+        Ok(match resolved {
+            Fence::Passed => ResolveOutcome::Resolved,
+            Fence::Fenced => ResolveOutcome::Conflict,
+        })
+    }
+
+    /// Does nothing and returns 0: the server removes recordings when their ttl expires, and
+    /// abandoned claims an hour after that. If its clock is set back, they stay longer by the same
+    /// time.
+    async fn purge(&self, _limit: u32) -> Result<u64, StoreError> {
+        Ok(0)
+    }
+
+    /// Looks up at most 256 of the attempts that have noted an input, of any operation, so a page
+    /// may have fewer ids than `limit` although it is not the last one. Records that cannot be read
+    /// are skipped.
+    ///
+    /// # Errors
+    /// Fails if the server does not respond; in a cluster, only if no operation was found.
+    async fn resumable(
+        &self,
+        operation: &ShortText,
+        after: Option<&RecordId>,
+        limit: u32,
+    ) -> Result<ResumablePage, StoreError> {
+        let found = self.find_resumable(operation, after, limit).await;
+        found.map_err(|failure| failure.into_error("resumable"))
+    }
+}
