@@ -4,11 +4,13 @@ use std::{io, sync::Arc};
 
 use redis::{ParsingError, RedisError};
 
-use self::{
+use self::server_error::{error_class, refused, without_arguments};
+pub(crate) use self::{
     missing_permission::MissingPermission,
-    server_error::{LOST, Reaction, error_class, reaction, refused, without_arguments},
+    server_error::{LOST, Reaction, reaction},
+    unsuitable_server::UnsuitableServer,
 };
-use crate::{encoding::Unreadable, net::requirements::UnsuitableServer, store::NAME};
+use crate::encoding::Unreadable;
 use idempotent_core::{
     StoreError,
     store::{
@@ -18,9 +20,12 @@ use idempotent_core::{
     },
 };
 
-pub(crate) mod missing_permission;
-pub(crate) mod server_error;
+mod missing_permission;
+mod server_error;
+mod unsuitable_server;
 
+/// The name of the store in its errors.
+pub(crate) const NAME: &str = "redis";
 /// The error for a user that may not select a database, of which the client library keeps only the
 /// text.
 const NO_SELECT: &str = "no permissions to run the 'select' command";
@@ -54,6 +59,9 @@ pub(crate) enum CallFailure {
     /// The server was unreachable a moment ago, and the next attempt has to wait.
     #[error("the server was unreachable a moment ago; the next attempt follows after a pause")]
     BackingOff(#[source] Box<CallFailure>),
+    /// The write stays on the master.
+    #[error("{found} of {wanted} replicas acknowledged the write in time")]
+    TooFewReplicas { wanted: u32, found: u64 },
     /// No master is known for the key.
     #[error("no master is known for the key")]
     NoMaster,
@@ -99,6 +107,7 @@ impl CallFailure {
             Self::Unreadable(_) | Self::MissingPermission(_) | Self::NoRuntime => {
                 refused(Permanent, Good)
             }
+            Self::TooFewReplicas { .. } => ErrorClass::new(Effect::Unknown, Temporary, Good),
             Self::Unexpected => ErrorClass::new(Effect::Unknown, Permanent, Good),
         }
     }

@@ -6,26 +6,25 @@ use std::sync::Arc;
 use bytes::Bytes;
 use idempotent_core::{Record, StoreError, clock::Timestamp, protocol::Claim};
 
-use crate::{encoding, lua::Scripts, store::RedisStore};
+use crate::{connect, encoding, engine::Engine, lua::Scripts, store::RedisStore};
 
 /// The store with another text in place of each of these files of its scripts.
 pub fn alter_redis<F: AsRef<str>, T: AsRef<str>>(
     store: RedisStore,
     files: &[(F, T)],
 ) -> RedisStore {
-    let mut router = store.router;
-    router.scripts = Arc::new(Scripts::new(|code| {
+    let scripts = Arc::new(Scripts::new(|code| {
         files.iter().fold(code.to_owned(), |code, (file, text)| {
             code.replacen(file.as_ref(), text.as_ref(), 1)
         })
     }));
-    RedisStore { router, ..store }
+    RedisStore { engine: Arc::new(Engine { scripts, ..(*store.engine).clone() }) }
 }
 
 /// The store that stores recordings of at least this many bytes without a script, if the server
 /// can.
 pub fn with_large_recordings_from(store: RedisStore, bytes: usize) -> RedisStore {
-    RedisStore { large: bytes, ..store }
+    RedisStore { engine: Arc::new(Engine { large: bytes, ..(*store.engine).clone() }) }
 }
 
 /// Verifies the URL of a server, without opening anything.
@@ -33,7 +32,7 @@ pub fn with_large_recordings_from(store: RedisStore, bytes: usize) -> RedisStore
 /// # Errors
 /// As for [`RedisStore::connect`].
 pub fn verify_redis_url(url: &str) -> Result<(), StoreError> {
-    RedisStore::parse(url).map(drop)
+    connect::parse(url).map(drop)
 }
 
 /// Encodes a first claim as a record in Redis.

@@ -3,6 +3,7 @@
 mod claim;
 mod connect;
 mod encoding;
+mod engine;
 mod error;
 #[cfg(feature = "internals")]
 #[doc(hidden)]

@@ -6,15 +6,12 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use crate::{
-    claim::{completion::LARGE, fence, replicated::Replicas},
-    encoding::{abandoned_code, completion_args},
+    claim, connect,
+    engine::{Engine, InputIndex},
     error::CallFailure,
-    lua::Arg,
-    net::{
-        address::{self, Address},
-        node::ConnectionRole,
-        router::{Router, SendAgain, Timeouts},
-    },
+    lua::Scripts,
+    net::Replicas,
+    notes,
 };
 use idempotent_core::{
     Abandoned, Lease, OwnerToken, RecordId, ShortText, StoreError,
@@ -25,7 +22,6 @@ use idempotent_core::{
     store::Store,
 };
 
-pub(crate) const NAME: &str = "redis";
 const PREFIX: &str = "idempotency:";
 /// A server that forks or syncs its append-only file can take more than a second to respond, which
 /// leaves the outcome of a claim unknown. The limit is below a sixth of the default lease, 5
@@ -140,11 +136,7 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// ```
 #[derive(Clone)]
 pub struct RedisStore {
-    pub(crate) router: Router,
-    pub(crate) prefix: Arc<str>,
-    pub(crate) replicas: Option<Replicas>,
-    /// The shortest recording that is stored without a script if the server can, in bytes.
-    pub(crate) large: usize,
+    pub(crate) engine: Arc<Engine>,
 }
 
 impl RedisStore {
@@ -166,33 +158,26 @@ impl RedisStore {
     /// or Sentinel within a second. One reachable master of a cluster is enough; the others are
     /// verified later. The error never contains the URL.
     pub async fn connect(url: &str) -> Result<Self, StoreError> {
-        let address = Self::parse(url)?;
-        let timeouts = Timeouts { response: RESPONSE_TIMEOUT, replication: Duration::ZERO };
-        let named = matches!(address, Address::Server(_));
-        match Router::open(address, timeouts).await {
-            Ok(router) => Ok(Self { router, prefix: PREFIX.into(), replicas: None, large: LARGE }),
-            // A replica that the URL itself names is a configuration mistake, not a failover.
-            Err(refused @ CallFailure::UnsuitableServer(_)) if named => {
-                Err(StoreError::permanent(NAME, "connect", refused))
-            }
-            Err(failure) => Err(failure.into_error("connect")),
-        }
-    }
-
-    /// Parses a URL.
-    pub(crate) fn parse(url: &str) -> Result<Address, StoreError> {
-        // The client library's marker for TLS without verification.
-        let verified = url.strip_suffix("#insecure").unwrap_or(url);
-        idempotent_core::store::url::verify_server(NAME, verified, address::parameters(url))?;
-        Address::parse(url).map_err(|error| StoreError::permanent(NAME, "connect", error))
+        let engine = Engine {
+            router: connect::connect(url, RESPONSE_TIMEOUT).await?,
+            scripts: Scripts::shipped(),
+            prefix: PREFIX.into(),
+            inputs: InputIndex::new(PREFIX),
+            replicas: None,
+            large: claim::LARGE,
+        };
+        Ok(Self { engine: Arc::new(engine) })
     }
 
     /// Sets the prefix of the records' keys; the default is `idempotency:`. The rest of a key is
     /// the 32 bytes of the record id, or `inputs`. A prefix with a hash tag (`{…}`) puts all
     /// records on one node of a cluster.
     #[must_use]
-    pub fn key_prefix(self, prefix: &str) -> Self {
-        Self { prefix: prefix.into(), ..self }
+    pub fn key_prefix(mut self, prefix: &str) -> Self {
+        let engine = Arc::make_mut(&mut self.engine);
+        engine.prefix = prefix.into();
+        engine.inputs = InputIndex::new(prefix);
+        self
     }
 
     /// Sets how long nothing may arrive from a server while a call waits for its response; the
@@ -200,9 +185,9 @@ impl RedisStore {
     /// as [down](Self#connections). A claim, a completion, a renewal or a lookup is sent once more
     /// if a new connection can be opened at once.
     #[must_use]
-    pub fn response_timeout(self, within: Duration) -> Self {
-        let router = self.router.with(|timeouts| Timeouts { response: within, ..timeouts });
-        Self { router, ..self }
+    pub fn response_timeout(mut self, within: Duration) -> Self {
+        Arc::make_mut(&mut self.engine).router.response_timeout = within;
+        self
     }
 
     /// Sets how many replicas must have a claim, a completion, a hold or a note, within the time
@@ -226,53 +211,53 @@ impl RedisStore {
     /// calls of a store wait at the same time. A loss at a failover becomes unlikely but not
     /// impossible: a replica that does not have the acknowledged write can still be promoted.
     #[must_use]
-    pub fn wait_for_replicas(self, replicas: u32, within: Duration) -> Self {
-        let router = self.router.with(|timeouts| Timeouts { replication: within, ..timeouts });
-        let replicas = (replicas > 0).then_some(Replicas { wanted: replicas, within });
-        Self { router, replicas, ..self }
+    pub fn wait_for_replicas(mut self, replicas: u32, within: Duration) -> Self {
+        Arc::make_mut(&mut self.engine).replicas =
+            (replicas > 0).then(|| Arc::new(Replicas::new(replicas, within)));
+        self
     }
 
     /// Does nothing, because Redis has no schema. Every store has this method, so that all can be
     /// set up in the same way.
+    ///
+    /// # Errors
+    /// It does not fail.
     pub async fn migrate(&self) -> Result<(), StoreError> {
-        Store::migrate(self).await
+        Ok(())
     }
 
     /// Verifies that the servers still meet the [requirements](Self#server-requirements), and that
-    /// the user in the URL may execute each command on keys with the prefix. It changes nothing.
+    /// the user in the URL may execute each command on keys with the prefix, by sending all of them
+    /// for a key that does not exist. It changes nothing. In a cluster, masters that do not respond
+    /// within 2 seconds are skipped if another one responds.
     ///
     /// # Errors
     /// Fails with a permanent error whose source names the setting, or the missing privilege and
     /// the `ACL SETUSER` command that grants it; or with a transient error if no master responds.
     pub async fn check(&self) -> Result<(), StoreError> {
-        Store::check(self).await
+        connect::check(&self.engine).await.map_err(of("check"))
     }
 }
 
 impl fmt::Debug for RedisStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedisStore").field("prefix", &self.prefix).finish_non_exhaustive()
+        f.debug_struct("RedisStore").field("prefix", &self.engine.prefix).finish_non_exhaustive()
     }
+}
+
+/// Converts the failure of an operation.
+fn of(operation: &'static str) -> impl Fn(CallFailure) -> StoreError {
+    move |failure| failure.into_error(operation)
 }
 
 #[async_trait]
 impl Store for RedisStore {
-    /// Verifies the settings of each master, and that the user in the URL may execute each command
-    /// on keys with the prefix, by sending all of them for a key that does not exist. In a cluster,
-    /// masters that do not respond within 2 seconds are skipped if another one responds.
     async fn check(&self) -> Result<(), StoreError> {
-        self.check_privileges().await.map_err(|failure| failure.into_error("check"))
+        self.check().await
     }
 
     async fn claim(&self, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {
-        match self.replicas {
-            // Boxed: keeps the future small for stores without replicas.
-            Some(replicas) => Box::pin(self.claim_replicated(replicas, id, claim)).await,
-            None => match self.claim_on(ConnectionRole::Requests, &self.key(id), claim).await {
-                Ok(claimed) => Ok(claimed.outcome),
-                Err(failure) => Err(failure.into_error("claim")),
-            },
-        }
+        claim::claim(&self.engine, id, claim).await.map_err(of("claim"))
     }
 
     /// Sends all renewals at once, so that together they take one round trip. The outcome of a
@@ -280,56 +265,32 @@ impl Store for RedisStore {
     /// read; the call fails only if that is so for all of them. It waits for at most an eighth of
     /// the shortest lease, and at least 750 ms, but not longer than the response timeout.
     async fn renew(&self, leases: &[Renewal]) -> Result<Vec<RenewOutcome>, StoreError> {
-        self.renew_all(leases).await
+        claim::renew(&self.engine, leases).await.map_err(of("renew"))
     }
 
     /// A recording of at least 64 KiB takes two round trips if the server can compare a value
     /// before it replaces it (Valkey 8.1 or later), and much less of the server's time.
     async fn complete(&self, lease: &Lease, recording: &Bytes) -> Result<Fence, StoreError> {
-        match self.replicas {
-            Some(replicas) => Box::pin(self.complete_replicated(replicas, lease, recording)).await,
-            None => match self.complete_on(ConnectionRole::Requests, lease, recording).await {
-                Ok((passed, _)) => Ok(fence(passed)),
-                Err(failure) => Err(failure.into_error("complete")),
-            },
-        }
+        claim::complete(&self.engine, lease, recording).await.map_err(of("complete"))
     }
 
     /// A note with a step is not sent again after its acknowledgment was lost, because that would
     /// add the step twice. A note with an input takes one more round trip, which adds the attempt
     /// to the index that [`resumable`](Self::resumable) reads.
     async fn note(&self, lease: &Lease, note: &Note) -> Result<Fence, StoreError> {
-        let mut only_progress = Note::default();
-        only_progress.progress.clone_from(&note.progress);
-        match self.replicas {
-            Some(replicas) if *note != only_progress => {
-                self.note_replicated(replicas, lease, note).await
-            }
-            _ => match self.note_on(ConnectionRole::Requests, lease, note).await {
-                Ok((true, _)) => Ok(Fence::Passed),
-                Ok((false, _)) => Ok(Fence::Fenced),
-                Err(failure) => Err(failure.into_error("note")),
-            },
-        }
+        notes::note(&self.engine, lease, note).await.map_err(of("note"))
     }
 
-    // A release, an abandonment or a resolution is not sent again: if the first one took effect,
-    // the second finds a changed record and would return `Fenced`.
-
     async fn release(&self, lease: &Lease) -> Result<Fence, StoreError> {
-        self.step("release", SendAgain::Never, &self.router.scripts.release, lease, &[]).await
+        claim::release(&self.engine, lease).await.map_err(of("release"))
     }
 
     async fn abandon(&self, lease: &Lease, policy: Abandoned) -> Result<Fence, StoreError> {
-        if let (Some(replicas), Abandoned::Hold) = (self.replicas, policy) {
-            return self.hold_replicated(replicas, lease).await;
-        }
-        let policy = [Arg::Number(abandoned_code(policy).into())];
-        self.step("abandon", SendAgain::Never, &self.router.scripts.abandon, lease, &policy).await
+        claim::abandon(&self.engine, lease, policy).await.map_err(of("abandon"))
     }
 
     async fn look_up(&self, id: &RecordId) -> Result<Option<Snapshot>, StoreError> {
-        self.read(id).await.map_err(|failure| failure.into_error("look up"))
+        claim::look_up(&self.engine, id).await.map_err(of("look up"))
     }
 
     async fn resolve(
@@ -338,18 +299,7 @@ impl Store for RedisStore {
         seen: &OwnerToken,
         resolution: &Resolution,
     ) -> Result<ResolveOutcome, StoreError> {
-        let seen = Lease { id: *id, owner: *seen };
-        let args = match resolution {
-            Resolution::Complete(recording) => &completion_args(recording)[..],
-            Resolution::Release => &[],
-        };
-        let resolved = self
-            .step("resolve", SendAgain::Never, &self.router.scripts.resolve, &seen, args)
-            .await?;
-        Ok(match resolved {
-            Fence::Passed => ResolveOutcome::Resolved,
-            Fence::Fenced => ResolveOutcome::Conflict,
-        })
+        claim::resolve(&self.engine, id, seen, resolution).await.map_err(of("resolve"))
     }
 
     /// Does nothing and returns 0: the server removes recordings when their ttl expires, and
@@ -371,7 +321,6 @@ impl Store for RedisStore {
         after: Option<&RecordId>,
         limit: u32,
     ) -> Result<ResumablePage, StoreError> {
-        let found = self.find_resumable(operation, after, limit).await;
-        found.map_err(|failure| failure.into_error("resumable"))
+        notes::resumable(&self.engine, operation, after, limit).await.map_err(of("resumable"))
     }
 }

@@ -16,16 +16,14 @@ use std::{io::Write, time::Duration};
 use bytes::Bytes;
 use redis::{RedisWrite, Value};
 
+use super::read::value_on;
 use crate::{
     encoding::{completion_args, encode_completed},
+    engine::Engine,
     error::CallFailure,
-    net::{
-        node::{ConnectionRole, ConnectionRoute},
-        router::SendAgain,
-    },
-    store::RedisStore,
+    net::{ConnectionRole, ConnectionRoute, SendAgain},
 };
-use idempotent_core::{Lease, RecordState, clock::millis, store::Effect};
+use idempotent_core::{Lease, RecordState, clock::millis, protocol::Fence, store::Effect};
 
 /// The shortest recording for which the second round trip pays, in bytes
 /// (`docs/decisions/036-large-recordings-in-redis.md`).
@@ -34,63 +32,60 @@ pub(crate) const LARGE: usize = 64 * 1024;
 /// keeps the recording for the same ttl again, and only the server knows the time of the write.
 const MIN_LEFT: Duration = Duration::from_secs(60);
 
-impl RedisStore {
-    /// Completes a claim. Returns whether it passed, and the connection on which it was sent last.
-    pub(crate) async fn complete_on(
-        &self,
-        role: ConnectionRole,
-        lease: &Lease,
-        recording: &Bytes,
-    ) -> Result<(bool, ConnectionRoute), CallFailure> {
-        if recording.len() >= self.large
-            && let Some(route) =
-                Box::pin(self.complete_if_unchanged(role, lease, recording)).await?
-        {
-            return Ok((true, route));
-        }
-        let args = completion_args(recording);
-        self.call_fenced((role, SendAgain::Once), &self.router.scripts.complete, lease, &args).await
+/// Completes a claim. Returns whether it passed, and the connection on which it was sent last.
+pub(crate) async fn complete_on(
+    engine: &Engine,
+    role: ConnectionRole,
+    lease: &Lease,
+    recording: &Bytes,
+) -> Result<(Fence, ConnectionRoute), CallFailure> {
+    if recording.len() >= engine.large
+        && let Some(route) = Box::pin(complete_if_unchanged(engine, role, lease, recording)).await?
+    {
+        return Ok((Fence::Passed, route));
     }
+    let args = completion_args(recording);
+    engine.call_fenced((role, SendAgain::Once), &engine.scripts.complete, lease, &args).await
+}
 
-    /// Completes a claim if it does not change between reading and writing it. Returns `None` if
-    /// the script has to decide.
-    async fn complete_if_unchanged(
-        &self,
-        role: ConnectionRole,
-        lease: &Lease,
-        recording: &Bytes,
-    ) -> Result<Option<ConnectionRoute>, CallFailure> {
-        let key = self.key(&lease.id);
-        if !self.router.servers.node(&key)?.compares_values() {
-            return Ok(None);
-        }
-        let Some(found) = self.value_on(role, &key).await?.0 else { return Ok(None) };
-        let (record, at) = (&found.snapshot.record, found.snapshot.at);
-        if record.owner != lease.owner
-            || record.state != RecordState::InFlight
-            // The script also removes the attempt from the index.
-            || !record.notes.input.is_empty()
-            || record.expires_at < at.after(MIN_LEFT)
-        {
-            return Ok(None);
-        }
-        let left = record.expires_at.duration_since(at);
-        let mut set = redis::cmd("SET");
-        set.arg(&key);
-        {
-            let mut value = set.writer_for_next_arg();
-            let _ = value.write_all(&encode_completed(record, at, recording));
-            let _ = value.write_all(recording);
-        }
-        set.arg("IFEQ").arg(&found.value[..]).arg("PX").arg(millis(left));
-        match self.router.send((role, SendAgain::Once), &key, &set).await {
-            Ok((Value::Okay, route)) => Ok(Some(route)),
-            // The record has changed, or an earlier call whose response was lost has completed it.
-            Ok((Value::Nil, _)) => Ok(None),
-            Ok(_) => Err(CallFailure::Unexpected),
-            Err(failure) if failure.class().effect == Effect::Unknown => Err(failure),
-            // A full server still executes the script.
-            Err(_) => Ok(None),
-        }
+/// Completes a claim if it does not change between reading and writing it. Returns `None` if
+/// the script has to decide.
+async fn complete_if_unchanged(
+    engine: &Engine,
+    role: ConnectionRole,
+    lease: &Lease,
+    recording: &Bytes,
+) -> Result<Option<ConnectionRoute>, CallFailure> {
+    let key = engine.key(&lease.id);
+    if !engine.router.servers.node(&key)?.compares_values() {
+        return Ok(None);
+    }
+    let Some(found) = value_on(engine, role, &key).await?.0 else { return Ok(None) };
+    let (record, at) = (&found.snapshot.record, found.snapshot.at);
+    if record.owner != lease.owner
+        || record.state != RecordState::InFlight
+        // The script also removes the attempt from the index.
+        || !record.notes.input.is_empty()
+        || record.expires_at < at.after(MIN_LEFT)
+    {
+        return Ok(None);
+    }
+    let left = record.expires_at.duration_since(at);
+    let mut set = redis::cmd("SET");
+    set.arg(&key);
+    {
+        let mut value = set.writer_for_next_arg();
+        let _ = value.write_all(&encode_completed(record, at, recording));
+        let _ = value.write_all(recording);
+    }
+    set.arg("IFEQ").arg(&found.value[..]).arg("PX").arg(millis(left));
+    match engine.router.send((role, SendAgain::Once), &key, &set).await {
+        Ok((Value::Okay, route)) => Ok(Some(route)),
+        // The record has changed, or an earlier call whose response was lost has completed it.
+        Ok((Value::Nil, _)) => Ok(None),
+        Ok(_) => Err(CallFailure::Unexpected),
+        Err(failure) if failure.class().effect == Effect::Unknown => Err(failure),
+        // A full server still executes the script.
+        Err(_) => Ok(None),
     }
 }

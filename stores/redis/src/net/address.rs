@@ -16,15 +16,6 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 const USER_TIMEOUT: Duration = Duration::from_secs(10);
 const SENTINEL_PORT: u16 = 26379;
 
-/// The parameters that a URL of its form can have.
-pub(crate) fn parameters(url: &str) -> &'static [&'static str] {
-    if url.contains("+sentinel:") {
-        &["sentinel_username", "sentinel_password"]
-    } else {
-        &["protocol"]
-    }
-}
-
 /// A single server, a master behind Sentinels, or a cluster.
 pub(crate) enum Address {
     Server(Box<ConnectionInfo>),
@@ -41,6 +32,15 @@ pub(crate) struct Sentinels {
 }
 
 impl Address {
+    /// The parameters that a URL of its form can have.
+    pub(crate) fn parameters(url: &str) -> &'static [&'static str] {
+        if url.contains("+sentinel:") {
+            &["sentinel_username", "sentinel_password"]
+        } else {
+            &["protocol"]
+        }
+    }
+
     pub(crate) fn parse(url: &str) -> Result<Self, InvalidAddress> {
         let (scheme, rest) = url.split_once("://").ok_or(InvalidAddress::Scheme)?;
         let (scheme, kind) = scheme.split_once('+').unwrap_or((scheme, ""));

@@ -7,51 +7,31 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
 
 use redis::{ConnectionInfo, Value};
-use tokio::{
-    runtime::Id,
-    sync::watch,
-    time::{Instant, timeout},
-};
+use tokio::{runtime::Id, sync::watch, time::timeout};
 
-pub(crate) use self::route::{ConnectionRoute, Message};
-use self::waits::Waits;
+pub(crate) use self::{
+    connection::{Connection, ConnectionRole, Message},
+    health::OPEN_TIMEOUT,
+};
+use self::{health::Health, waits::Waits};
 use super::{
+    lock::lock,
     requirements::{Requirements, compares_values},
     wire::Wire,
 };
 use crate::error::CallFailure;
+use idempotent_core::store::ConnectionState;
 
-mod exchange;
-mod route;
+mod connection;
+mod health;
 mod waits;
-
-/// How long opening a connection and verifying the server may take.
-pub(crate) const OPEN_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long a call waits for a connection to a server that did not respond before.
-const PROBE_WAIT: Duration = Duration::from_millis(500);
-/// The first pause after a failed connection attempt; it doubles with each further failure.
-const FIRST_PAUSE: Duration = Duration::from_millis(20);
-const LONGEST_PAUSE: Duration = Duration::from_millis(500);
-/// The epoch of a server that is no longer used.
-const RETIRED: u64 = u64::MAX;
-
-/// What a connection is used for.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum ConnectionRole {
-    /// Calls for requests.
-    Requests,
-    /// Renewals, which must not queue behind large recordings.
-    Renewals,
-    /// A call that waits for replicas and blocks its connection meanwhile.
-    Replication(usize),
-}
 
 /// A server and its connections from all runtimes.
 pub(crate) struct Node {
@@ -59,21 +39,8 @@ pub(crate) struct Node {
     requirements: Arc<Requirements>,
     /// As of the last connection that was opened.
     compares_values: AtomicBool,
-    /// Connections of an earlier epoch are closed and calls on them end. A new epoch begins when
-    /// the server does not respond.
-    epoch: AtomicU64,
-    outage: Mutex<Option<Outage>>,
+    health: Health,
     connections: Mutex<HashMap<(Id, ConnectionRole), Arc<ConnectionCell>>>,
-}
-
-/// The state of a server that could not be reached or did not respond.
-struct Outage {
-    failure: CallFailure,
-    pause: Duration,
-    /// When the next call tries to connect again.
-    retry_at: Instant,
-    /// Until then calls wait for a connection, since the server may only have been slow.
-    wait_until: Instant,
 }
 
 /// One runtime's connection for one role.
@@ -92,22 +59,6 @@ struct CellState {
 
 type PendingConnection = watch::Receiver<Option<Result<Arc<Connection>, CallFailure>>>;
 
-/// A connection that any number of calls share.
-pub(crate) struct Connection {
-    wire: Wire,
-    epoch: u64,
-    number: u64,
-    waits: Arc<Waits>,
-    /// Whether calls on it end, because nothing arrives on it although the server responds.
-    is_silent: AtomicBool,
-}
-
-impl Connection {
-    fn is_open_in(&self, epoch: u64) -> bool {
-        self.epoch == epoch && !self.is_silent.load(Ordering::Acquire)
-    }
-}
-
 impl ConnectionCell {
     /// A cell for the current runtime.
     fn new() -> Arc<Self> {
@@ -121,8 +72,7 @@ impl Node {
             info,
             requirements,
             compares_values: AtomicBool::new(false),
-            epoch: AtomicU64::new(0),
-            outage: Mutex::default(),
+            health: Health::default(),
             connections: Mutex::default(),
         }
     }
@@ -138,17 +88,13 @@ impl Node {
 
     /// Closes all connections and ends the calls on them: the server is no longer a master.
     pub(crate) fn retire(&self) {
-        self.epoch.store(RETIRED, Ordering::Release);
+        self.health.retire();
         let connections = std::mem::take(&mut *lock(&self.connections));
         connections.values().for_each(|cell| cell.waits.wake_all());
     }
 
     pub(crate) fn is_retired(&self) -> bool {
-        self.epoch() == RETIRED
-    }
-
-    fn epoch(&self) -> u64 {
-        self.epoch.load(Ordering::Acquire)
+        self.health.is_retired()
     }
 
     /// Closes the connections that a runtime drove.
@@ -167,7 +113,7 @@ impl Node {
     ) -> Option<Arc<Connection>> {
         let connections = lock(&self.connections);
         let state = lock(&connections.get(&(runtime, role))?.state);
-        state.live.clone().filter(|live| live.is_open_in(self.epoch()))
+        state.live.clone().filter(|live| live.is_open_in(self.health.epoch()))
     }
 
     /// Returns this runtime's connection for a role; opens it if there is none.
@@ -179,8 +125,8 @@ impl Node {
         runtime: Id,
         role: ConnectionRole,
     ) -> Result<Arc<Connection>, CallFailure> {
-        let epoch = self.epoch();
-        if epoch == RETIRED {
+        let epoch = self.health.epoch();
+        if self.is_retired() {
             return Err(CallFailure::ConnectionClosed);
         }
         let cell = lock(&self.connections)
@@ -192,7 +138,7 @@ impl Node {
             if let Some(live) = state.live.as_ref().filter(|live| live.is_open_in(epoch)) {
                 return Ok(live.clone());
             }
-            let limit = self.connect_limit(state.opening.is_some())?;
+            let limit = self.health.connect_limit(state.opening.is_some())?;
             let opening = match &state.opening {
                 Some(opening) => opening.clone(),
                 None => state.opening.insert(self.open(cell.clone(), epoch)).clone(),
@@ -203,21 +149,6 @@ impl Node {
             Ok(Ok(opened)) => opened.clone().unwrap_or(Err(CallFailure::ConnectTimeout)),
             // The runtime is shutting down, or connecting takes longer than this call may wait.
             Ok(Err(_)) | Err(_) => Err(CallFailure::ConnectTimeout),
-        }
-    }
-
-    /// Returns how long a call may wait for a connection, or an error if the server must not be
-    /// tried now.
-    fn connect_limit(&self, opening: bool) -> Result<Duration, CallFailure> {
-        let now = Instant::now();
-        match &mut *lock(&self.outage) {
-            None => Ok(OPEN_TIMEOUT),
-            Some(outage) if now < outage.wait_until => Ok(outage.wait_until - now),
-            Some(outage) if !opening && now >= outage.retry_at => {
-                outage.retry_at = now + LONGEST_PAUSE;
-                Ok(PROBE_WAIT)
-            }
-            Some(outage) => Err(CallFailure::BackingOff(Box::new(outage.failure.clone()))),
         }
     }
 
@@ -261,42 +192,76 @@ impl Node {
     ) -> Result<Arc<Connection>, CallFailure> {
         let mut state = lock(&cell.state);
         state.opening = None;
-        let mut outage = lock(&self.outage);
-        match opened {
-            Ok(wire) => {
-                *outage = None;
-                state.opened += 1;
-                let (number, waits) = (state.opened, cell.waits.clone());
-                let connection = Arc::new(Connection {
-                    wire,
-                    epoch,
-                    number,
-                    waits,
-                    is_silent: AtomicBool::new(false),
-                });
-                // A server that was retired meanwhile keeps no connection.
-                if self.epoch() == epoch {
-                    state.live = Some(connection.clone());
-                }
-                Ok(connection)
-            }
-            Err(failure) => {
-                let pause = outage.as_ref().map_or(Duration::ZERO, |outage| outage.pause);
-                let pause = (pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
-                // Random, so that the workers of one process do not all reconnect at once.
-                let retry_at = Instant::now() + pause.mul_f64(0.5 + fastrand::f64() / 2.0);
-                *outage = Some(Outage {
-                    failure: failure.clone(),
-                    pause,
-                    retry_at,
-                    wait_until: Instant::now(),
-                });
-                Err(failure)
-            }
+        let wire = opened.inspect_err(|failure| self.health.connect_failed(failure))?;
+        state.opened += 1;
+        let connection = Arc::new(Connection::new(wire, epoch, state.opened, cell.waits.clone()));
+        // A server that was retired meanwhile keeps no connection.
+        if self.health.connected(epoch) {
+            state.live = Some(connection.clone());
+        }
+        Ok(connection)
+    }
+
+    /// Sends a command, and waits for its response as long as bytes arrive at intervals of at most
+    /// `within`.
+    pub(crate) async fn exchange(
+        &self,
+        connection: &Connection,
+        message: Message<'_>,
+        within: Duration,
+    ) -> Result<Value, CallFailure> {
+        match connection.exchange(message, within, || self.health.epoch()).await {
+            // What a server acknowledges after another has taken its place may be lost.
+            Ok(_) if self.is_retired() => Err(CallFailure::ConnectionClosed),
+            value => value,
         }
     }
-}
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Updates the state of the server and its connections after a call that failed, for which
+    /// nothing had arrived for as long as `within` if the failure is a timeout.
+    pub(crate) fn record_failure(
+        &self,
+        role: ConnectionRole,
+        connection: &Connection,
+        failure: &CallFailure,
+        within: Duration,
+    ) {
+        if matches!(failure, CallFailure::ResponseTimeout) {
+            if !self.responds_within(within) {
+                return self.mark_unresponsive(connection.epoch);
+            }
+            connection.end_calls();
+        } else if failure.class().connection == ConnectionState::Good {
+            return;
+        }
+        if let Ok(runtime) = tokio::runtime::Handle::try_current()
+            && let Some(cell) = lock(&self.connections).get(&(runtime.id(), role)).cloned()
+        {
+            // Another call may have replaced the connection already.
+            let gone = lock(&cell.state).live.take_if(|live| live.number == connection.number);
+            drop(gone);
+        }
+    }
+
+    /// Whether bytes have arrived on some connection in this time.
+    fn responds_within(&self, within: Duration) -> bool {
+        let cells: Vec<_> = lock(&self.connections).values().cloned().collect();
+        cells.iter().any(|cell| {
+            let state = lock(&cell.state);
+            state.live.as_ref().is_some_and(|live| live.last_progress().elapsed() < within)
+        })
+    }
+
+    /// Closes all connections and ends the calls on them, unless another call has already done so.
+    fn mark_unresponsive(&self, epoch: u64) {
+        if !self.health.end_epoch(epoch) {
+            return;
+        }
+        let connections: Vec<_> = lock(&self.connections).values().cloned().collect();
+        for cell in connections {
+            let gone = lock(&cell.state).live.take_if(|live| live.epoch <= epoch);
+            drop(gone);
+            cell.waits.wake_all();
+        }
+    }
 }

@@ -2,6 +2,8 @@
 
 use std::sync::Once;
 
+use crate::error::UnsuitableServer;
+
 /// The requirements for each server of a store.
 pub(crate) struct Requirements {
     in_cluster: bool,
@@ -64,24 +66,6 @@ pub(crate) fn compares_values(info: &str) -> bool {
 fn field<'a>(info: &'a str, name: &'static str) -> Result<&'a str, UnsuitableServer> {
     let value = info.lines().find_map(|line| line.trim_end().strip_prefix(name)?.strip_prefix(':'));
     value.ok_or(UnsuitableServer::Unknown { field: name })
-}
-
-/// Why a server is refused.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum UnsuitableServer {
-    #[error("the server is Redis {version}; it must be 7.0 or later, or Valkey")]
-    TooOld { version: String },
-    #[error("the server is a replica; connect to the master, or use a `redis+sentinel://` URL")]
-    Replica,
-    #[error("the server belongs to a cluster; use a `redis+cluster://` URL")]
-    InCluster,
-    #[error(
-        "the server's `maxmemory-policy` is `{policy}`, which evicts live records; set it to \
-         `noeviction`"
-    )]
-    Evicts { policy: String },
-    #[error("the server's `INFO` lacks the field `{field}`; allow the user to run `INFO`")]
-    Unknown { field: &'static str },
 }
 
 #[cfg(test)]

@@ -9,14 +9,14 @@ use tokio::{runtime::Handle, time::timeout};
 use super::{
     address::Address,
     discovery,
-    node::{ConnectionRole, ConnectionRoute, Message, Node, OPEN_TIMEOUT},
-    replication_connections::ReplicationConnections,
+    node::{ConnectionRole, Message, Node, OPEN_TIMEOUT},
+    route::ConnectionRoute,
     servers::Servers,
 };
 use crate::{
     encoding::redis_millis,
-    error::{CallFailure, server_error::Reaction},
-    lua::{Arg, Script, Scripts},
+    error::{CallFailure, Reaction},
+    lua::{Arg, Script},
 };
 use idempotent_core::store::{
     Cause,
@@ -35,39 +35,22 @@ pub(crate) enum SendAgain {
     Never,
 }
 
-/// Time limits of a server.
-#[derive(Clone, Copy)]
-pub(crate) struct Timeouts {
-    /// For a response.
-    pub(crate) response: Duration,
-    /// For replicas to acknowledge a write, in addition.
-    pub(crate) replication: Duration,
-}
-
 /// Routes the commands of a store and of its clones.
 #[derive(Clone)]
 pub(crate) struct Router {
     pub(crate) servers: Arc<Servers>,
-    pub(crate) timeouts: Timeouts,
-    pub(crate) replication_connections: Arc<ReplicationConnections>,
-    pub(crate) scripts: Arc<Scripts>,
+    /// How long nothing may arrive from a server while a call waits for its response.
+    pub(crate) response_timeout: Duration,
 }
 
 impl Router {
-    /// Returns the router with other time limits.
-    pub(crate) fn with(self, change: impl FnOnce(Timeouts) -> Timeouts) -> Self {
-        Self { timeouts: change(self.timeouts), ..self }
-    }
-
     /// Finds the servers and verifies their settings. In a cluster, nodes that cannot be reached
     /// are verified later.
-    pub(crate) async fn open(address: Address, timeouts: Timeouts) -> Result<Self, CallFailure> {
-        let router = Self {
-            servers: discovery::find(address).await?,
-            timeouts,
-            replication_connections: Arc::new(ReplicationConnections::new()),
-            scripts: Scripts::shipped(),
-        };
+    pub(crate) async fn open(
+        address: Address,
+        response_timeout: Duration,
+    ) -> Result<Self, CallFailure> {
+        let router = Self { servers: discovery::find(address).await?, response_timeout };
         router
             .on_each_master(|node| async {
                 router.connect(node, ConnectionRole::Requests).await.map(drop)
@@ -169,7 +152,7 @@ impl Router {
                     return Err(failure);
                 }
             };
-            let failure = match route.send(message, self.timeouts.response).await {
+            let failure = match route.send(message, self.response_timeout).await {
                 Ok(value) => return Ok((value, route)),
                 Err(failure) => failure,
             };
@@ -208,7 +191,7 @@ impl Router {
         let send = async || {
             self.connect(node.clone(), ConnectionRole::Requests)
                 .await?
-                .send(message, self.timeouts.response)
+                .send(message, self.response_timeout)
                 .await
         };
         match send().await {
@@ -227,7 +210,7 @@ impl Router {
     ) -> Result<u64, CallFailure> {
         let mut wait = redis::cmd("WAIT");
         wait.arg(replicas).arg(redis_millis(within).max(1));
-        let limit = self.timeouts.response.saturating_add(self.timeouts.replication);
+        let limit = self.response_timeout.saturating_add(within);
         let found = route.send(Message::Command(&wait), limit).await?;
         redis::from_redis_value(found).map_err(CallFailure::unexpected_reply)
     }

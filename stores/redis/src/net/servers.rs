@@ -3,7 +3,7 @@
 use std::{
     collections::{HashMap, HashSet},
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak,
+        Arc, Mutex, OnceLock, PoisonError, RwLock, Weak,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -19,6 +19,7 @@ use super::{
     address::{Address, Endpoint, endpoint, info_at},
     cluster::{ClusterView, SLOTS, slot},
     election::MasterElection,
+    lock::lock,
     node::Node,
     requirements::Requirements,
 };
@@ -258,8 +259,4 @@ impl Drop for RuntimeGuard {
         let nodes: Vec<_> = lock(&servers.nodes).values().cloned().collect();
         nodes.iter().for_each(|node| node.close_connections_of(self.runtime));
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,13 +1,6 @@
 //! A connection to a server, and when bytes arrived on it.
 
-use std::{
-    pin::pin,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use redis::{
     AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, ErrorKind, PushInfo,
@@ -17,15 +10,16 @@ use tokio::{
     io::{AsyncRead, AsyncWrite},
     sync::mpsc::UnboundedSender,
     task::AbortHandle,
-    time::{Instant, timeout, timeout_at},
+    time::timeout,
 };
 
-use self::stream::WatchedStream;
+use self::{stream::WatchedStream, traffic::Traffic};
 use crate::error::CallFailure;
 
 mod stream;
 #[cfg(feature = "tls")]
 mod tls;
+mod traffic;
 
 /// How many commands can be queued on a connection before a caller waits.
 const PIPELINE_BUFFER: usize = 1024;
@@ -35,16 +29,6 @@ pub(crate) struct Wire {
     pub(crate) commands: MultiplexedConnection,
     pub(crate) traffic: Arc<Traffic>,
     driver: AbortHandle,
-}
-
-/// What a connection has carried.
-pub(crate) struct Traffic {
-    opened: Instant,
-    /// When bytes last arrived, or left after the peer had not accepted any: in nanoseconds after
-    /// `opened`.
-    progress: AtomicU64,
-    /// How many bytes have been written.
-    written: AtomicU64,
 }
 
 impl Wire {
@@ -62,52 +46,6 @@ impl Wire {
 impl Drop for Wire {
     fn drop(&mut self) {
         self.driver.abort();
-    }
-}
-
-impl Traffic {
-    fn new() -> Arc<Self> {
-        let (progress, written) = (AtomicU64::new(0), AtomicU64::new(0));
-        Arc::new(Self { opened: Instant::now(), progress, written })
-    }
-
-    fn mark_progress(&self) {
-        let nanos = u64::try_from(self.opened.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        self.progress.store(nanos, Ordering::Relaxed);
-    }
-
-    fn mark_written(&self, bytes: usize) {
-        self.written.fetch_add(u64::try_from(bytes).unwrap_or(u64::MAX), Ordering::Release);
-    }
-
-    /// When bytes last arrived, or left after the peer had not accepted any.
-    pub(crate) fn last_progress(&self) -> Instant {
-        self.opened + Duration::from_nanos(self.progress.load(Ordering::Relaxed))
-    }
-
-    /// How many bytes have been written.
-    pub(crate) fn written(&self) -> u64 {
-        self.written.load(Ordering::Acquire)
-    }
-
-    /// Waits for a response, which may take longer than `limit` while bytes arrive.
-    pub(crate) async fn wait_for<T>(
-        &self,
-        response: impl Future<Output = Result<T, CallFailure>>,
-        limit: Duration,
-    ) -> Result<T, CallFailure> {
-        let mut response = pin!(response);
-        let mut end = Instant::now() + limit;
-        loop {
-            if let Ok(response) = timeout_at(end, response.as_mut()).await {
-                return response;
-            }
-            let extended = self.last_progress() + limit;
-            if extended <= Instant::now() {
-                return Err(CallFailure::ConnectTimeout);
-            }
-            end = extended;
-        }
     }
 }
 

@@ -15,7 +15,7 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use super::{CallFailure, lock};
+use crate::{error::CallFailure, net::lock::lock};
 
 /// How long a call waits for a response that may have arrived in time but was not read, because a
 /// handler blocked the runtime or the process was stopped.

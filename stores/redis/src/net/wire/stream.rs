@@ -14,7 +14,8 @@ use tokio::{
     net::{TcpStream, lookup_host},
 };
 
-use super::{CallFailure, Traffic};
+use super::traffic::Traffic;
+use crate::error::CallFailure;
 
 /// A stream that records its [`Traffic`].
 pub(crate) struct WatchedStream {

@@ -6,7 +6,8 @@ use rustls::{ClientConfig, RootCertStore, pki_types::ServerName};
 use rustls_native_certs::load_native_certs;
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
-use super::{CallFailure, WatchedStream};
+use super::stream::WatchedStream;
+use crate::error::CallFailure;
 
 /// Encrypts a connection to a host, whose certificate the machine must trust.
 pub(crate) async fn encrypt(
