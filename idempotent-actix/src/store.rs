@@ -41,7 +41,7 @@ pub use idempotent_postgres::InvalidTableName;
 #[cfg(feature = "postgres")]
 pub use idempotent_postgres::PostgresStore;
 #[cfg(feature = "redis")]
-pub use idempotent_redis::RedisStore;
+pub use idempotent_redis::{RedisOptions, RedisStore};
 #[cfg(all(feature = "sqlite", not(feature = "postgres")))]
 pub use idempotent_sqlite::InvalidTableName;
 #[cfg(feature = "sqlite")]

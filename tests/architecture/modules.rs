@@ -30,6 +30,21 @@ const CORE: &[&str] = &[
 /// The crates of the stores. Cargo holds the directions between them.
 const STORES: &[&str] = &["sql", "sqlite", "postgres", "redis"];
 
+/// The modules at the root of `idempotent-redis`. Each may use those that are listed below it.
+const REDIS: &[&str] = &[
+    "internals",
+    "store",
+    "connect",
+    "notes",
+    "claim",
+    "engine",
+    "options",
+    "net",
+    "error",
+    "encoding",
+    "lua",
+];
+
 /// The modules at the root of `idempotent-client`. Each may use those that are listed below it.
 const CLIENT: &[&str] = &[
     "guide",
@@ -142,6 +157,14 @@ fn assert_layered(name: &str, layers: &[&str], at_least: usize) {
     assert!(up.is_empty(), "{name}: these modules use modules above them: {up:?}");
 }
 
+/// Modules use their children, and never the reverse.
+fn assert_children_use_no_parent(name: &str) {
+    let uses = Sources::of(name).uses();
+    let up = uses.into_iter().filter(|(user, used)| !used.is_empty() && user.starts_with(used));
+    let up: Vec<_> = up.collect();
+    assert!(up.is_empty(), "{name}: these modules use a module that contains them: {up:?}");
+}
+
 fn assert_no_cycles(name: &str) {
     let sources = Sources::of(name);
     let mut cycles = BTreeSet::new();
@@ -184,6 +207,12 @@ fn modules_of_the_client_use_only_those_below() {
 #[test]
 fn modules_of_the_macro_crate_use_only_those_below() {
     assert_layered("idempotent-macros", MACROS, 8);
+}
+
+#[test]
+fn modules_of_the_redis_store_use_only_those_below() {
+    assert_layered("stores/redis", REDIS, 20);
+    assert_children_use_no_parent("stores/redis");
 }
 
 #[test]

@@ -22,7 +22,7 @@ mod grant;
 mod read;
 mod renewal;
 
-pub(crate) use self::{completion::LARGE, read::look_up, renewal::renew};
+pub(crate) use self::{read::look_up, renewal::renew};
 
 /// Claims a key.
 pub(crate) async fn claim(

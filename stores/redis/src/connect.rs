@@ -1,27 +1,29 @@
 //! Opens a store, and verifies what it needs of the servers.
 
-use std::time::Duration;
-
 pub(crate) use self::privileges::check;
 use crate::{
+    engine::Engine,
     error::{CallFailure, NAME},
+    lua::Scripts,
     net::{Address, Router},
+    options::RedisOptions,
 };
 use idempotent_core::{StoreError, store::url::verify_server};
 
 mod privileges;
 
 /// Finds and verifies the servers of a URL.
-pub(crate) async fn connect(url: &str, response_timeout: Duration) -> Result<Router, StoreError> {
+pub(crate) async fn open(url: &str, options: &RedisOptions) -> Result<Engine, StoreError> {
     let address = parse(url)?;
     let named = matches!(address, Address::Server(_));
-    Router::open(address, response_timeout).await.map_err(|failure| match failure {
+    match Router::open(address, options.response_timeout).await {
+        Ok(router) => Ok(Engine::new(router, Scripts::shipped(), options)),
         // A replica that the URL itself names is a configuration mistake, not a failover.
-        CallFailure::UnsuitableServer(_) if named => {
-            StoreError::permanent(NAME, "connect", failure)
+        Err(refused @ CallFailure::UnsuitableServer(_)) if named => {
+            Err(StoreError::permanent(NAME, "connect", refused))
         }
-        failure => failure.into_error("connect"),
-    })
+        Err(failure) => Err(failure.into_error("connect")),
+    }
 }
 
 /// Parses a URL.

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use redis::Value;
 
-pub(crate) use self::inputs::InputIndex;
+use self::inputs::InputIndex;
 use crate::{
     error::CallFailure,
     lua::{Arg, Script, Scripts},
     net::{ConnectionRole, ConnectionRoute, Replicas, Router, SendAgain},
+    options::RedisOptions,
 };
 use idempotent_core::{Lease, RecordId, protocol::Fence};
 
@@ -27,7 +28,25 @@ pub(crate) struct Engine {
     pub(crate) large: usize,
 }
 
+/// The shortest recording for which a second round trip pays, in bytes
+/// (`docs/decisions/036-large-recordings-in-redis.md`).
+const LARGE: usize = 64 * 1024;
+
 impl Engine {
+    pub(crate) fn new(router: Router, scripts: Arc<Scripts>, options: &RedisOptions) -> Self {
+        let waits = options.replicas > 0;
+        let replicas =
+            waits.then(|| Arc::new(Replicas::new(options.replicas, options.replication_timeout)));
+        Self {
+            router,
+            scripts,
+            prefix: options.key_prefix.as_str().into(),
+            inputs: InputIndex::new(&options.key_prefix),
+            replicas,
+            large: LARGE,
+        }
+    }
+
     /// The key of a record.
     pub(crate) fn key(&self, id: &RecordId) -> Vec<u8> {
         [self.prefix.as_bytes(), id.as_bytes()].concat()

@@ -11,6 +11,8 @@ pub mod internals;
 mod lua;
 mod net;
 mod notes;
+mod options;
 mod store;
 
+pub use options::RedisOptions;
 pub use store::RedisStore;

@@ -1,18 +1,11 @@
 //! The store in Redis or Valkey.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, sync::Arc};
 
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use crate::{
-    claim, connect,
-    engine::{Engine, InputIndex},
-    error::CallFailure,
-    lua::Scripts,
-    net::Replicas,
-    notes,
-};
+use crate::{claim, connect, engine::Engine, error::CallFailure, notes, options::RedisOptions};
 use idempotent_core::{
     Abandoned, Lease, OwnerToken, RecordId, ShortText, StoreError,
     protocol::{
@@ -21,12 +14,6 @@ use idempotent_core::{
     },
     store::Store,
 };
-
-const PREFIX: &str = "idempotency:";
-/// A server that forks or syncs its append-only file can take more than a second to respond, which
-/// leaves the outcome of a claim unknown. The limit is below a sixth of the default lease, 5
-/// seconds, after which a failed renewal is sent again.
-const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A store in Redis 7.0 or later, or in Valkey: a single server, the master that Sentinels name, or
 /// a cluster.
@@ -42,10 +29,10 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// A note takes one round trip. The server then writes the whole value again, as it does for a
 /// renewal, so the cost of both grows with the length of the steps and the input. A note with an
 /// input takes a second round trip, which adds 48 bytes to a sorted set that all records share, the
-/// *index*, under the key `inputs` after the [prefix](Self::key_prefix). So does the completion or
-/// release of an attempt with an input, which removes them. In a cluster, one node has the index:
-/// while that node does not respond, no input can be noted, and no operation is found to be
-/// resumed.
+/// *index*, under the key `inputs` after the [prefix](RedisOptions::key_prefix). So does the
+/// completion or release of an attempt with an input, which removes them. In a cluster, one node
+/// has the index: while that node does not respond, no input can be noted, and no operation is
+/// found to be resumed.
 ///
 /// # Durability
 /// Claims and recordings are as durable as the server. With `appendfsync always` they survive a
@@ -69,9 +56,9 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// * `min-replicas-to-write 1` on every server: a master without a replica refuses writes. After a
 ///   failover, calls then fail with a transient error until the old master has become a replica of
 ///   the new one. That takes about ten seconds, or less with a second replica.
-/// * [`wait_for_replicas(1, …)`](Self::wait_for_replicas): a claim is granted, and a completion, a
-///   hold or a note is acknowledged, only when a replica has it (`WAIT`). With several replicas,
-///   another one may be promoted; a loss is then unlikely but not impossible.
+/// * [`wait_for_replicas(1, …)`](RedisOptions::wait_for_replicas): a claim is granted, and a
+///   completion, a hold or a note is acknowledged, only when a replica has it (`WAIT`). With several
+///   replicas, another one may be promoted; a loss is then unlikely but not impossible.
 ///
 /// # Server logs
 /// `SLOWLOG` keeps the first 128 bytes of each argument of a command that took longer than
@@ -86,11 +73,11 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// accepts the notes and recordings of granted claims and replays what it has.
 ///
 /// The user in the URL needs these commands, and access to the keys that begin with the
-/// [prefix](Self::key_prefix):
+/// [prefix](RedisOptions::key_prefix):
 ///
 /// * `SET`, `GET`, `GETRANGE`, `DEL`, `PTTL`, `PEXPIRETIME`, `TIME`, `ZADD`, `ZRANDMEMBER`, `ZREM`,
 ///   `EVAL`, `EVALSHA` and `INFO`;
-/// * `WAIT` with [`wait_for_replicas`](Self::wait_for_replicas);
+/// * `WAIT` with [`wait_for_replicas`](RedisOptions::wait_for_replicas);
 /// * `CLUSTER|SLOTS`, `CLUSTER|INFO` and `ASKING` in a cluster;
 /// * `SELECT` if the URL names a database other than 0.
 ///
@@ -103,18 +90,18 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 ///
 /// # Connections
 /// Each Tokio runtime that calls the store has two connections to each server, one for requests and
-/// one for renewals, and up to 64 more while calls [wait for replicas](Self::wait_for_replicas). A
-/// store with Sentinels has one connection to each Sentinel. In a cluster the store opens
-/// short-lived connections to look up the slots. A lost connection is opened again by the next
-/// call.
+/// one for renewals, and up to 64 more while calls
+/// [wait for replicas](RedisOptions::wait_for_replicas). A store with Sentinels has one connection
+/// to each Sentinel. In a cluster the store opens short-lived connections to look up the slots. A
+/// lost connection is opened again by the next call.
 ///
 /// A server that sends nothing for 2 seconds while a call waits
-/// ([`response_timeout`](Self::response_timeout)) is considered down. A response may take longer
-/// while its bytes arrive; if they arrive on other connections only, just the silent one is closed.
-/// When a server is down, its connections are closed, calls on them end with an unknown outcome,
-/// and further calls for its keys wait half a second for a new connection. After that, calls fail
-/// at once, except for one call about every half second that tries to connect, for at most 2
-/// seconds.
+/// ([`response_timeout`](RedisOptions::response_timeout)) is considered down. A response may take
+/// longer while its bytes arrive; if they arrive on other connections only, just the silent one is
+/// closed. When a server is down, its connections are closed, calls on them end with an unknown
+/// outcome, and further calls for its keys wait half a second for a new connection. After that,
+/// calls fail at once, except for one call about every half second that tries to connect, for at
+/// most 2 seconds.
 ///
 /// In a cluster, only the keys of that server are affected, until its replica is promoted. This
 /// requires `cluster-require-full-coverage no`: by default Redis stops the whole cluster between
@@ -125,11 +112,12 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// old one, or if the server has refused it because it is no longer the master.
 ///
 /// # Examples
+/// [`options`](Self::options) sets what shall differ from the defaults.
 /// ```no_run
 /// # async fn open() -> Result<(), idempotent_core::StoreError> {
 /// use idempotent_redis::RedisStore;
 ///
-/// let store = RedisStore::connect("redis://:password@localhost/0").await?.key_prefix("payments:");
+/// let store = RedisStore::connect("redis://:password@localhost/0").await?;
 /// store.migrate().await?;
 /// # Ok(())
 /// # }
@@ -140,7 +128,12 @@ pub struct RedisStore {
 }
 
 impl RedisStore {
-    /// Connects to a URL of one of these forms:
+    /// The options, with which a store can be opened that differs from the default.
+    pub fn options() -> RedisOptions {
+        RedisOptions::default()
+    }
+
+    /// Opens a store with the default options, at a URL of one of these forms:
     ///
     /// * `redis://[user:password@]host[:port][/db]`: a single server.
     /// * `redis+sentinel://[user:password@]host[:port],…/name[/db]`: the master of that name, as
@@ -158,63 +151,7 @@ impl RedisStore {
     /// or Sentinel within a second. One reachable master of a cluster is enough; the others are
     /// verified later. The error never contains the URL.
     pub async fn connect(url: &str) -> Result<Self, StoreError> {
-        let engine = Engine {
-            router: connect::connect(url, RESPONSE_TIMEOUT).await?,
-            scripts: Scripts::shipped(),
-            prefix: PREFIX.into(),
-            inputs: InputIndex::new(PREFIX),
-            replicas: None,
-            large: claim::LARGE,
-        };
-        Ok(Self { engine: Arc::new(engine) })
-    }
-
-    /// Sets the prefix of the records' keys; the default is `idempotency:`. The rest of a key is
-    /// the 32 bytes of the record id, or `inputs`. A prefix with a hash tag (`{…}`) puts all
-    /// records on one node of a cluster.
-    #[must_use]
-    pub fn key_prefix(mut self, prefix: &str) -> Self {
-        let engine = Arc::make_mut(&mut self.engine);
-        engine.prefix = prefix.into();
-        engine.inputs = InputIndex::new(prefix);
-        self
-    }
-
-    /// Sets how long nothing may arrive from a server while a call waits for its response; the
-    /// default is 2 seconds. After that, the outcome of the call is unknown and the server counts
-    /// as [down](Self#connections). A claim, a completion, a renewal or a lookup is sent once more
-    /// if a new connection can be opened at once.
-    #[must_use]
-    pub fn response_timeout(mut self, within: Duration) -> Self {
-        Arc::make_mut(&mut self.engine).router.response_timeout = within;
-        self
-    }
-
-    /// Sets how many replicas must have a claim, a completion, a hold or a note, within the time
-    /// `within`, before it is acknowledged (`WAIT`). The default is 0, which does not wait. If
-    /// fewer replicas acknowledge in time, the call fails with a transient error:
-    ///
-    /// * A claim is undone: a first claim is released, and a takeover is abandoned, so that the
-    ///   next attempt knows of the earlier ones. A claim that its owner already had is left as it
-    ///   is.
-    /// * A recording or a hold stays on the master and is replayed from there. The call succeeds
-    ///   when it is sent again and enough replicas have the record. The runtime sends it again in
-    ///   the background, so the client waits at most twice for its response.
-    /// * A note stays on the master too. Sending it again has the same effect as once, unless it
-    ///   has a step, which is then in the record twice.
-    ///
-    /// Releases, renewals, abandonments that do not hold the key, and notes of nothing but progress
-    /// do not wait. If a failover loses one, the lease expires instead, or the next renewal or note
-    /// takes its place.
-    ///
-    /// Each waiting call takes one more round trip and blocks a connection meanwhile; up to 64
-    /// calls of a store wait at the same time. A loss at a failover becomes unlikely but not
-    /// impossible: a replica that does not have the acknowledged write can still be promoted.
-    #[must_use]
-    pub fn wait_for_replicas(mut self, replicas: u32, within: Duration) -> Self {
-        Arc::make_mut(&mut self.engine).replicas =
-            (replicas > 0).then(|| Arc::new(Replicas::new(replicas, within)));
-        self
+        Self::options().connect(url).await
     }
 
     /// Does nothing, because Redis has no schema. Every store has this method, so that all can be
@@ -236,6 +173,17 @@ impl RedisStore {
     /// the `ACL SETUSER` command that grants it; or with a transient error if no master responds.
     pub async fn check(&self) -> Result<(), StoreError> {
         connect::check(&self.engine).await.map_err(of("check"))
+    }
+}
+
+// Here, so that the options need not know the store.
+impl RedisOptions {
+    /// Opens a store with these options. [`RedisStore::connect`] lists the forms of the URL.
+    ///
+    /// # Errors
+    /// As for [`RedisStore::connect`].
+    pub async fn connect(self, url: &str) -> Result<RedisStore, StoreError> {
+        Ok(RedisStore { engine: Arc::new(connect::open(url, &self).await?) })
     }
 }
 

@@ -25,9 +25,6 @@ use crate::{
 };
 use idempotent_core::{Lease, RecordState, clock::millis, protocol::Fence, store::Effect};
 
-/// The shortest recording for which the second round trip pays, in bytes
-/// (`docs/decisions/036-large-recordings-in-redis.md`).
-pub(crate) const LARGE: usize = 64 * 1024;
 /// The script completes a record that expires sooner than this, because a completion after the ttl
 /// keeps the recording for the same ttl again, and only the server knows the time of the write.
 const MIN_LEFT: Duration = Duration::from_secs(60);
