@@ -57,8 +57,8 @@ use idempotent_core::{
 ///   failover, calls then fail with a transient error until the old master has become a replica of
 ///   the new one. That takes about ten seconds, or less with a second replica.
 /// * [`wait_for_replicas(1, …)`](RedisOptions::wait_for_replicas): a claim is granted, and a
-///   completion, a hold or a note is acknowledged, only when a replica has it (`WAIT`). With several
-///   replicas, another one may be promoted; a loss is then unlikely but not impossible.
+///   completion, a hold or a note is acknowledged, only when a replica has it (`WAIT`). With
+///   several replicas, another one may be promoted; a loss is then unlikely but not impossible.
 ///
 /// # Server logs
 /// `SLOWLOG` keeps the first 128 bytes of each argument of a command that took longer than
