@@ -39,6 +39,6 @@ pub use idempotent_core::{
 #[cfg(feature = "postgres")]
 pub use idempotent_postgres::{PostgresOptions, PostgresStore};
 #[cfg(feature = "redis")]
-pub use idempotent_redis::RedisStore;
+pub use idempotent_redis::{RedisOptions, RedisStore};
 #[cfg(feature = "sqlite")]
 pub use idempotent_sqlite::{SqliteOptions, SqliteStore};

@@ -64,6 +64,21 @@ const SQLITE: &[&str] = &[
     "error",
 ];
 
+/// The modules at the root of `idempotent-redis`. Each may use those that are listed below it.
+const REDIS: &[&str] = &[
+    "internals",
+    "store",
+    "connect",
+    "notes",
+    "claim",
+    "engine",
+    "options",
+    "net",
+    "error",
+    "encoding",
+    "lua",
+];
+
 /// The modules at the root of `idempotent-client`. Each may use those that are listed below it.
 const CLIENT: &[&str] = &[
     "guide",
@@ -247,6 +262,12 @@ fn modules_of_the_client_use_only_those_below() {
 #[test]
 fn modules_of_the_macro_crate_use_only_those_below() {
     assert_layered("idempotent-macros", MACROS, 8);
+}
+
+#[test]
+fn modules_of_the_redis_store_use_only_those_below() {
+    assert_layered("stores/redis", REDIS, 20);
+    assert_none_uses_its_parent("stores/redis", &[]);
 }
 
 #[test]

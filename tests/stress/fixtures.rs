@@ -82,8 +82,7 @@ impl Fixture {
 
     pub(super) async fn redis() -> Self {
         let (server, prefix) = (Redis::start(), format!("{}:", unique()));
-        let [first, second] =
-            [server.open().await.key_prefix(&prefix), server.open().await.key_prefix(&prefix)];
+        let [first, second] = [server.open(&prefix).await, server.open(&prefix).await];
         let stores = [first, with_large_recordings_from(second, 0)];
         Self::new(stores, server)
     }
@@ -167,7 +166,8 @@ impl Redis {
     }
 
     /// Opens a store with a long timeout, because the machine may be busy.
-    pub(super) async fn open(&self) -> RedisStore {
-        RedisStore::connect(&self.url).await.unwrap().response_timeout(Duration::from_secs(60))
+    pub(super) async fn open(&self, prefix: &str) -> RedisStore {
+        let options = RedisStore::options().response_timeout(Duration::from_secs(60));
+        options.key_prefix(prefix).connect(&self.url).await.unwrap()
     }
 }

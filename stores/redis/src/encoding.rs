@@ -3,8 +3,6 @@
 use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes};
-
-use super::scripts::Arg;
 use idempotent_core::{
     Abandoned, EncodedRecording, Fingerprint, Notes, OwnerToken, Principal, Record, RecordState,
     ShortText,
@@ -12,22 +10,24 @@ use idempotent_core::{
     protocol::Claim,
 };
 
+use crate::lua::Arg;
+
 const VERSION: u8 = 1;
 const HEADER_LEN: usize = 113;
 const IN_FLIGHT: u8 = 1;
 const COMPLETED: u8 = 2;
 const HELD: u8 = 3;
 /// How long a claim is kept for its late owner after its lease and its ttl have expired.
-pub(super) const GRACE: Duration = Duration::from_secs(60 * 60);
+pub(crate) const GRACE: Duration = Duration::from_secs(60 * 60);
 
 /// A duration in milliseconds, at most 1,000 years, so that no sum with a current time overflows
 /// and Lua represents it exactly.
-pub(super) fn redis_millis(duration: Duration) -> u64 {
+pub(crate) fn redis_millis(duration: Duration) -> u64 {
     const MAX: u64 = 1_000 * 366 * 24 * 60 * 60 * 1_000;
     millis(duration).min(MAX)
 }
 
-pub(super) fn abandoned_code(abandoned: Abandoned) -> u8 {
+pub(crate) fn abandoned_code(abandoned: Abandoned) -> u8 {
     match abandoned {
         Abandoned::Retry => 0,
         Abandoned::Hold => 1,
@@ -35,7 +35,7 @@ pub(super) fn abandoned_code(abandoned: Abandoned) -> u8 {
 }
 
 /// The arguments of a script that completes a record: the recording and its status.
-pub(super) fn completion_args(recording: &Bytes) -> [Arg<'_>; 2] {
+pub(crate) fn completion_args(recording: &Bytes) -> [Arg<'_>; 2] {
     let status = EncodedRecording::status_of(recording).unwrap_or_default();
     [Arg::Bytes(recording), Arg::Number(status.into())]
 }
@@ -43,7 +43,7 @@ pub(super) fn completion_args(recording: &Bytes) -> [Arg<'_>; 2] {
 /// Encodes a first claim. The claimer does not know the server's time, so the times are relative to
 /// the creation of the key, which a `first_seen` of 0 indicates. [`with_absolute_times`] derives
 /// the creation from the key's expiry.
-pub(super) fn encode_claim(claim: &Claim) -> Vec<u8> {
+pub(crate) fn encode_claim(claim: &Claim) -> Vec<u8> {
     let (operation, principal) = (claim.operation.as_bytes(), principal_bytes(claim));
     let mut value = Vec::with_capacity(HEADER_LEN + operation.len() + principal.len());
     value.extend([VERSION, IN_FLIGHT, abandoned_code(claim.abandoned)]);
@@ -67,7 +67,7 @@ pub(super) fn encode_claim(claim: &Claim) -> Vec<u8> {
 
 /// Encodes what precedes the recording in the value of a completed record, as `complete` in
 /// `lua/record.lua` does. The record has absolute times.
-pub(super) fn encode_completed(
+pub(crate) fn encode_completed(
     record: &Record,
     completed_at: Timestamp,
     recording: &Bytes,
@@ -97,12 +97,12 @@ pub(super) fn encode_completed(
 }
 
 /// The bytes of a claim's principal; empty if there is none.
-pub(super) fn principal_bytes(claim: &Claim) -> &[u8] {
+pub(crate) fn principal_bytes(claim: &Claim) -> &[u8] {
     claim.principal.as_ref().map_or(&[], |principal| principal.as_bytes())
 }
 
 /// Decodes a value. Relative times are left unchanged, as if the key had been created at time 0.
-pub(super) fn decode(mut value: Bytes) -> Result<Record, Unreadable> {
+pub(crate) fn decode(mut value: Bytes) -> Result<Record, Unreadable> {
     let mut rest = &value[..];
     let [version, state, abandoned] = take(&mut rest)?;
     if version != VERSION {
@@ -177,7 +177,7 @@ fn decode_texts(
     Ok((short_text(operation?)?, principal, notes))
 }
 
-pub(super) fn short_text(bytes: &[u8]) -> Result<ShortText, Unreadable> {
+pub(crate) fn short_text(bytes: &[u8]) -> Result<ShortText, Unreadable> {
     std::str::from_utf8(bytes)
         .map_err(|_| Unreadable)
         .and_then(|text| ShortText::new(text).map_err(|_| Unreadable))
@@ -185,7 +185,7 @@ pub(super) fn short_text(bytes: &[u8]) -> Result<ShortText, Unreadable> {
 
 /// Converts relative times to the server's clock, on which the key expires at `key_expires`. The
 /// `completed_at` of a record with relative times is the time that was left until its expiry.
-pub(super) fn with_absolute_times(mut record: Record, key_expires: Timestamp) -> Record {
+pub(crate) fn with_absolute_times(mut record: Record, key_expires: Timestamp) -> Record {
     if record.first_seen != Timestamp::from_millis(0) {
         // The key expires later than the record says if the server has executed the write of its
         // recording late.
@@ -224,7 +224,7 @@ fn time(rest: &mut &[u8]) -> Result<Timestamp, Unreadable> {
 /// nor replayed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the record's value cannot be read")]
-pub(super) struct Unreadable;
+pub(crate) struct Unreadable;
 
 #[cfg(test)]
 mod tests {

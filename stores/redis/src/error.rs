@@ -4,13 +4,13 @@ use std::{io, sync::Arc};
 
 use redis::{ParsingError, RedisError};
 
-use super::{
-    NAME,
-    encoding::Unreadable,
+use self::server_error::{error_class, refused, without_arguments};
+pub(crate) use self::{
     missing_permission::MissingPermission,
-    requirements::UnsuitableServer,
-    server_error::{LOST, Reaction, error_class, reaction, refused, without_arguments},
+    server_error::{LOST, Reaction, reaction},
+    unsuitable_server::UnsuitableServer,
 };
+use crate::encoding::Unreadable;
 use idempotent_core::{
     StoreError,
     store::{
@@ -20,13 +20,19 @@ use idempotent_core::{
     },
 };
 
+mod missing_permission;
+mod server_error;
+mod unsuitable_server;
+
+/// The name of the store in its errors.
+pub(crate) const NAME: &str = "redis";
 /// The error for a user that may not select a database, of which the client library keeps only the
 /// text.
 const NO_SELECT: &str = "no permissions to run the 'select' command";
 
 /// Why a call failed.
 #[derive(Clone, Debug, thiserror::Error)]
-pub(super) enum CallFailure {
+pub(crate) enum CallFailure {
     #[error("the server returned an error, or the connection was lost")]
     Redis(#[source] RedisError),
     #[error(transparent)]
@@ -53,6 +59,9 @@ pub(super) enum CallFailure {
     /// The server was unreachable a moment ago, and the next attempt has to wait.
     #[error("the server was unreachable a moment ago; the next attempt follows after a pause")]
     BackingOff(#[source] Box<CallFailure>),
+    /// The write stays on the master.
+    #[error("{found} of {wanted} replicas acknowledged the write in time")]
+    TooFewReplicas { wanted: u32, found: u64 },
     /// No master is known for the key.
     #[error("no master is known for the key")]
     NoMaster,
@@ -68,14 +77,14 @@ pub(super) enum CallFailure {
 }
 
 /// The node to send a command to instead.
-pub(super) enum Redirect {
+pub(crate) enum Redirect {
     Moved(String, u16),
     /// The node is importing the key's slot.
     Ask(String, u16),
 }
 
 impl CallFailure {
-    pub(super) fn into_error(self, operation: &'static str) -> StoreError {
+    pub(crate) fn into_error(self, operation: &'static str) -> StoreError {
         if matches!(self, Self::Unreadable(_)) {
             StoreError::unreadable(NAME, operation, self)
         } else {
@@ -83,7 +92,7 @@ impl CallFailure {
         }
     }
 
-    pub(super) fn class(&self) -> ErrorClass {
+    pub(crate) fn class(&self) -> ErrorClass {
         match self {
             Self::Redis(error) => error_class(error),
             Self::ResponseTimeout | Self::ConnectionClosed => LOST,
@@ -98,26 +107,27 @@ impl CallFailure {
             Self::Unreadable(_) | Self::MissingPermission(_) | Self::NoRuntime => {
                 refused(Permanent, Good)
             }
+            Self::TooFewReplicas { .. } => ErrorClass::new(Effect::Unknown, Temporary, Good),
             Self::Unexpected => ErrorClass::new(Effect::Unknown, Permanent, Good),
         }
     }
 
-    pub(super) fn is_transient(&self) -> bool {
+    pub(crate) fn is_transient(&self) -> bool {
         self.class().cause == Temporary
     }
 
     /// Whether the connection was lost, rather than an error received on it.
-    pub(super) fn is_connection_lost(&self) -> bool {
+    pub(crate) fn is_connection_lost(&self) -> bool {
         matches!(self, Self::Redis(error) if error.is_io_error())
     }
 
     /// What the store does about the error.
-    pub(super) fn reaction(&self) -> Option<Reaction> {
+    pub(crate) fn reaction(&self) -> Option<Reaction> {
         let Self::Redis(error) = self else { return None };
         reaction(error.code()?)
     }
 
-    pub(super) fn redirect(&self) -> Option<Redirect> {
+    pub(crate) fn redirect(&self) -> Option<Redirect> {
         let Self::Redis(error) = self else { return None };
         let (host, port) = error.redirect_node()?.0.rsplit_once(':')?;
         let (host, port) = (host.to_owned(), port.parse().ok()?);
@@ -129,7 +139,7 @@ impl CallFailure {
     }
 
     /// Converts a refusal of this command into a missing privilege.
-    pub(super) fn or_missing_privilege(self, command: &'static str) -> Self {
+    pub(crate) fn or_missing_privilege(self, command: &'static str) -> Self {
         if let Self::Redis(error) = &self
             && error.code() == Some("NOPERM")
         {
@@ -142,7 +152,7 @@ impl CallFailure {
     }
 
     /// Converts the error of a connection attempt.
-    pub(super) fn from_connect(error: RedisError) -> Self {
+    pub(crate) fn from_connect(error: RedisError) -> Self {
         match error.detail() {
             Some(why) if why.contains(NO_SELECT) => {
                 Self::MissingPermission(MissingPermission::of("SELECT", why))
@@ -151,11 +161,11 @@ impl CallFailure {
         }
     }
 
-    pub(super) fn unexpected_reply(_: ParsingError) -> Self {
+    pub(crate) fn unexpected_reply(_: ParsingError) -> Self {
         Self::Unexpected
     }
 
-    pub(super) fn no_watch_thread(error: io::Error) -> Self {
+    pub(crate) fn no_watch_thread(error: io::Error) -> Self {
         Self::NoWatchThread(Arc::new(error))
     }
 }

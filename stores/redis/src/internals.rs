@@ -6,26 +6,38 @@ use std::sync::Arc;
 use bytes::Bytes;
 use idempotent_core::{Record, StoreError, clock::Timestamp, protocol::Claim};
 
-use crate::{RedisStore, encoding, scripts::Scripts};
+use crate::{
+    RedisOptions, RedisStore, connect, encoding, engine::Engine, lua::Scripts, net::Router,
+};
 
 /// The store with another text in place of each of these files of its scripts.
 pub fn alter_redis<F: AsRef<str>, T: AsRef<str>>(
     store: RedisStore,
     files: &[(F, T)],
 ) -> RedisStore {
-    let mut router = store.router;
-    router.scripts = Arc::new(Scripts::new(|code| {
+    let scripts = Arc::new(Scripts::new(|code| {
         files.iter().fold(code.to_owned(), |code, (file, text)| {
             code.replacen(file.as_ref(), text.as_ref(), 1)
         })
     }));
-    RedisStore { router, ..store }
+    with_engine(Engine { scripts, ..(*store.engine).clone() })
 }
 
 /// The store that stores recordings of at least this many bytes without a script, if the server
 /// can.
 pub fn with_large_recordings_from(store: RedisStore, bytes: usize) -> RedisStore {
-    RedisStore { large: bytes, ..store }
+    with_engine(Engine { large: bytes, ..(*store.engine).clone() })
+}
+
+/// A store with other options on the servers and connections of this one.
+pub fn with_options(store: &RedisStore, options: &RedisOptions) -> RedisStore {
+    let Engine { router, scripts, large, .. } = (*store.engine).clone();
+    let router = Router { response_timeout: options.response_timeout, ..router };
+    with_engine(Engine { large, ..Engine::new(router, scripts, options) })
+}
+
+fn with_engine(engine: Engine) -> RedisStore {
+    RedisStore { engine: Arc::new(engine) }
 }
 
 /// Verifies the URL of a server, without opening anything.
@@ -33,7 +45,7 @@ pub fn with_large_recordings_from(store: RedisStore, bytes: usize) -> RedisStore
 /// # Errors
 /// As for [`RedisStore::connect`].
 pub fn verify_redis_url(url: &str) -> Result<(), StoreError> {
-    RedisStore::parse(url).map(drop)
+    connect::parse(url).map(drop)
 }
 
 /// Encodes a first claim as a record in Redis.

@@ -9,7 +9,7 @@ use idempotent_core::{
 };
 use idempotent_redis::{RedisStore, internals::with_large_recordings_from};
 
-use super::helpers::open_store;
+use super::helpers::open_with;
 use test_support::{
     servers::redis::{Cluster, IN_MEMORY, Server},
     subjects::redis::ShiftedRedis,
@@ -38,11 +38,17 @@ impl TestServer {
 
     /// A store, which stores all recordings without a script if `conditional` and the server can.
     pub(crate) async fn subject(&self, conditional: bool) -> ShiftedRedis {
-        let store = RedisStore::connect(&self.url).await.unwrap();
+        let prefix = unique_prefix();
+        let options = RedisStore::options().key_prefix(&prefix);
+        let store = options.connect(&self.url).await.unwrap();
         let store = if conditional { with_large_recordings_from(store, 0) } else { store };
         let raw = redis::Client::open(self.url.as_str()).unwrap().get_connection().unwrap();
-        ShiftedRedis::new(store, Box::new(raw))
+        ShiftedRedis::new(store, prefix, Box::new(raw))
     }
+}
+
+fn unique_prefix() -> String {
+    format!("test:{:x}:", fastrand::u64(..))
 }
 
 /// Fails with the names of the cases that fail.
@@ -64,8 +70,10 @@ async fn the_store_conforms_without_the_script_that_completes() {
 async fn the_store_conforms_on_a_cluster() {
     let cluster = Cluster::start();
     check(|| async {
-        let store = open_store(&cluster.url()).await;
-        ShiftedRedis::new(store, Box::new(cluster.client().get_connection().unwrap()))
+        let prefix = unique_prefix();
+        let store = open_with(RedisStore::options().key_prefix(&prefix), &cluster.url()).await;
+        let raw = cluster.client().get_connection().unwrap();
+        ShiftedRedis::new(store, prefix, Box::new(raw))
     })
     .await;
 }

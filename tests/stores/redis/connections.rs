@@ -126,10 +126,11 @@ async fn a_closed_connection_is_replaced_transparently() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_whose_acknowledgment_was_lost_is_granted() {
     let server = Server::start(IN_MEMORY);
-    let store = RedisStore::connect(&server.url())
+    let store = RedisStore::options()
+        .response_timeout(Duration::from_millis(200))
+        .connect(&server.url())
         .await
-        .unwrap()
-        .response_timeout(Duration::from_millis(200));
+        .unwrap();
     complete(&store, &Bytes::new()).await.unwrap();
     let (id, claim) = (key(), request());
     // The server holds the claim back for longer than the store waits, and executes it before the
@@ -208,10 +209,11 @@ async fn a_url_opens_the_store() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_single_slow_response_fails_no_claim() {
     let server = Server::start(IN_MEMORY);
-    let store = RedisStore::connect(&server.url())
+    let store = RedisStore::options()
+        .response_timeout(Duration::from_millis(200))
+        .connect(&server.url())
         .await
-        .unwrap()
-        .response_timeout(Duration::from_millis(200));
+        .unwrap();
     complete(&store, &Bytes::new()).await.unwrap();
     let before: usize = server.info("total_connections_received").unwrap().parse().unwrap();
     let _: () = server.command("CLIENT PAUSE 350 ALL");
@@ -232,10 +234,11 @@ async fn a_single_slow_response_fails_no_claim() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn connections_to_a_hanging_server_do_not_accumulate() {
     let server = Server::start(IN_MEMORY);
-    let store = RedisStore::connect(&server.url())
+    let store = RedisStore::options()
+        .response_timeout(Duration::from_millis(300))
+        .connect(&server.url())
         .await
-        .unwrap()
-        .response_timeout(Duration::from_millis(300));
+        .unwrap();
     let (id, claim) = (key(), request().with_lease(Duration::from_secs(300)));
     assert_eq!(store.claim(&id, &claim).await.unwrap(), GRANTED);
     let renewal = Renewal::new(lease(id, &claim), claim.lease);
@@ -294,8 +297,8 @@ fn a_blocked_runtime_does_not_disturb_the_connections_of_others() {
     const TIMEOUT: Duration = Duration::from_millis(300);
     let server = Server::start(IN_MEMORY);
     let blocked = runtime();
-    let store =
-        blocked.block_on(RedisStore::connect(&server.url())).unwrap().response_timeout(TIMEOUT);
+    let options = RedisStore::options().response_timeout(TIMEOUT);
+    let store = blocked.block_on(options.connect(&server.url())).unwrap();
     blocked.block_on(complete(&store, &Bytes::new())).unwrap();
     let (done, ended) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
     let other = std::thread::spawn({
@@ -347,8 +350,10 @@ fn calls_outside_of_a_tokio_runtime_are_refused_with_that_reason() {
     );
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let store = runtime.block_on(RedisStore::connect(&server.url())).unwrap();
+    let options = RedisStore::options().wait_for_replicas(1, Duration::from_millis(10));
+    let waiting = runtime.block_on(options.connect(&server.url())).unwrap();
     without_runtime::call_all(&store);
-    without_runtime::call_all(&store.clone().wait_for_replicas(1, Duration::from_millis(10)));
+    without_runtime::call_all(&waiting);
     runtime.block_on(store.look_up(&key())).unwrap();
     without_runtime::call_all(&store);
 }

@@ -58,7 +58,7 @@ async fn every_step(store: &RedisStore, id: RecordId) -> Vec<(&'static str, Stor
 #[tokio::test(flavor = "multi_thread")]
 async fn a_value_that_is_not_a_record_is_unreadable_in_every_step() {
     let server = Server::start(IN_MEMORY);
-    let store = RedisStore::connect(&server.url()).await.unwrap().key_prefix("");
+    let store = RedisStore::options().key_prefix("").connect(&server.url()).await.unwrap();
     for foreign in NOT_RECORDS {
         let id = key();
         put(&server, &id, foreign);
@@ -86,7 +86,7 @@ async fn a_value_that_is_not_a_record_is_unreadable_in_every_step() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_damaged_record_does_not_prevent_other_renewals() {
     let server = Server::start(IN_MEMORY);
-    let store = RedisStore::connect(&server.url()).await.unwrap().key_prefix("");
+    let store = RedisStore::options().key_prefix("").connect(&server.url()).await.unwrap();
     let mut renewals = Vec::new();
     for _ in 0..10 {
         let (id, claim) = (key(), request());
@@ -117,7 +117,7 @@ async fn a_damaged_record_does_not_prevent_other_renewals() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_damaged_record_does_not_hide_an_abandoned_operation() {
     let server = Server::start(IN_MEMORY);
-    let store = RedisStore::connect(&server.url()).await.unwrap().key_prefix("");
+    let store = RedisStore::options().key_prefix("").connect(&server.url()).await.unwrap();
     let ids = [key(), key()];
     for id in ids {
         let claim = request();

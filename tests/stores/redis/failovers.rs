@@ -12,7 +12,7 @@ use idempotent_core::{
     protocol::{ClaimOutcome, Rejection},
     store::Store,
 };
-use idempotent_redis::RedisStore;
+use idempotent_redis::{RedisOptions, RedisStore};
 use tokio::{task::JoinSet, time::sleep};
 
 use super::helpers::{complete, describe, request};
@@ -47,12 +47,11 @@ impl MonitoredMaster {
         Self { master, replica, sentinels }
     }
 
-    async fn store(&self) -> RedisStore {
+    async fn open(&self, options: RedisOptions) -> RedisStore {
         let hosts: Vec<_> =
             self.sentinels.iter().map(|sentinel| format!("127.0.0.1:{}", sentinel.port)).collect();
-        RedisStore::connect(&format!("redis+sentinel://{}/payments", hosts.join(",")))
-            .await
-            .unwrap()
+        let url = format!("redis+sentinel://{}/payments", hosts.join(","));
+        options.connect(&url).await.unwrap()
     }
 
     /// Starts a failover, and returns when the first Sentinel names the new master.
@@ -149,7 +148,7 @@ async fn lost_keys(store: &RedisStore, done: &Done) -> Vec<Instant> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_store_follows_a_planned_failover_at_once() {
     let setup = MonitoredMaster::start();
-    let store = setup.store().await;
+    let store = setup.open(RedisStore::options()).await;
     let (mut workers, done) = load(&store);
     await_completion_since(&done, Instant::now(), Duration::from_secs(60)).await;
     let late = measure_delay(&mut workers);
@@ -159,7 +158,7 @@ async fn the_store_follows_a_planned_failover_at_once() {
 
     // The old master has not been demoted yet, so it would still acknowledge these.
     println!("the old master is {:?}", setup.master.info("role"));
-    let other = setup.store().await;
+    let other = setup.open(RedisStore::options()).await;
     for _ in 0..20 {
         let id = complete(&store, &Bytes::from_static(b"old")).await.unwrap();
         assert_eq!(
@@ -207,7 +206,8 @@ async fn a_failover_loses_nothing_that_a_replica_acknowledged() {
     for server in [&setup.master, &setup.replica] {
         let _: () = server.command("CONFIG SET min-replicas-to-write 1");
     }
-    let store = setup.store().await.wait_for_replicas(1, Duration::from_millis(500));
+    let store =
+        setup.open(RedisStore::options().wait_for_replicas(1, Duration::from_millis(500))).await;
     let (workers, done) = load(&store);
     let began = Instant::now();
     while done.lock().unwrap().len() <= 40 {
@@ -220,7 +220,7 @@ async fn a_failover_loses_nothing_that_a_replica_acknowledged() {
     await_completion_since(&done, named + SWITCH_LIMIT, Duration::from_secs(40)).await;
     sleep(Duration::from_millis(500)).await;
     drop(workers);
-    let again = lost_keys(&setup.store().await, &done).await;
+    let again = lost_keys(&setup.open(RedisStore::options()).await, &done).await;
     println!("{} of {} run again", again.len(), done.lock().unwrap().len());
     assert!(again.is_empty());
     assert!(done.lock().unwrap().iter().filter(|(_, at)| *at < named).count() > 20);
@@ -251,7 +251,7 @@ async fn a_store_that_opens_during_a_failover_waits_for_its_end() {
     let new_process = async {
         let began = promotion.await.unwrap();
         sleep(Duration::from_millis(150)).await;
-        let store = setup.store().await;
+        let store = setup.open(RedisStore::options()).await;
         println!("opened {:?} after the promotion began", began.elapsed());
         while began.elapsed() < Duration::from_secs(3) || done.lock().unwrap().len() <= 10 {
             assert!(began.elapsed() < Duration::from_secs(60), "nothing was completed");
@@ -277,7 +277,7 @@ async fn the_store_waits_for_the_end_of_a_long_failover() {
     for sentinel in &setup.sentinels {
         let _: () = sentinel.command("SENTINEL SET payments failover-timeout 60000");
     }
-    let store = setup.store().await;
+    let store = setup.open(RedisStore::options()).await;
     let promotion = await_promotion(&setup.sentinels[0]);
     let (workers, done) = load(&store);
     await_completion_since(&done, Instant::now(), Duration::from_secs(60)).await;
@@ -299,7 +299,7 @@ async fn the_store_waits_for_the_end_of_a_long_failover() {
     println!("named {:?} after the replica was resumed", named.saturating_duration_since(resumed));
     await_completion_since(&done, named + Duration::from_secs(1), Duration::from_secs(60)).await;
     drop(workers);
-    let again = lost_keys(&setup.store().await, &done).await;
+    let again = lost_keys(&setup.open(RedisStore::options()).await, &done).await;
     println!("{} of {} run again", again.len(), done.lock().unwrap().len());
     // Keys that were acknowledged in the last milliseconds before the promotion can be lost.
     let late = again.iter().filter(|at| **at > resumed - Duration::from_secs(7)).count();

@@ -129,7 +129,7 @@ async fn a_record_is_at_most_half_larger_than_its_response() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_expires_with_its_record_unless_it_can_be_held() {
     let server = Server::start(IN_MEMORY);
-    let store = RedisStore::connect(&server.url()).await.unwrap().key_prefix("");
+    let store = RedisStore::options().key_prefix("").connect(&server.url()).await.unwrap();
     let ttl = |id: &idempotent_core::RecordId| {
         let mut connection = server.client().get_connection().unwrap();
         redis::cmd("PTTL").arg(id.as_bytes()).query::<i64>(&mut connection).unwrap()
@@ -166,7 +166,7 @@ async fn a_key_expires_with_its_record_unless_it_can_be_held() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_damaged_record_is_an_error_in_every_step() {
     let server = Server::start(IN_MEMORY);
-    let store = RedisStore::connect(&server.url()).await.unwrap().key_prefix("");
+    let store = RedisStore::options().key_prefix("").connect(&server.url()).await.unwrap();
     let (intact, claim) = (key(), request());
     assert_eq!(store.claim(&intact, &claim).await.unwrap(), GRANTED);
     let mut connection = server.client().get_connection().unwrap();

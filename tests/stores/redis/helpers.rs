@@ -8,7 +8,7 @@ use idempotent_core::{
     protocol::{Claim, ClaimOutcome, Fence},
     store::Store,
 };
-use idempotent_redis::RedisStore;
+use idempotent_redis::{RedisOptions, RedisStore};
 use tokio::time::sleep;
 
 pub(super) const GRANTED: ClaimOutcome = ClaimOutcome::Granted { attempt: 1 };
@@ -16,9 +16,14 @@ pub(super) const GRANTED: ClaimOutcome = ClaimOutcome::Granted { attempt: 1 };
 /// Opens a store. Retries transient errors for up to 20 s, because on a busy machine all nodes of a
 /// cluster may take longer to respond than the store waits.
 pub(super) async fn open_store(url: &str) -> RedisStore {
+    open_with(RedisStore::options(), url).await
+}
+
+/// Opens a store with other options, as [`open_store`] does.
+pub(super) async fn open_with(options: RedisOptions, url: &str) -> RedisStore {
     let began = Instant::now();
     loop {
-        let opened = RedisStore::connect(url).await;
+        let opened = options.clone().connect(url).await;
         let transient = opened.as_ref().is_err_and(StoreError::is_transient);
         if !transient || began.elapsed() > Duration::from_secs(20) {
             return opened.unwrap();

@@ -10,7 +10,7 @@ use idempotent_core::{
 };
 use idempotent_redis::{
     RedisStore,
-    internals::{alter_redis, with_large_recordings_from},
+    internals::{alter_redis, with_large_recordings_from, with_options},
 };
 
 use super::helpers::{GRANTED, key, lease, request};
@@ -140,13 +140,14 @@ async fn a_full_server_accepts_a_large_recording() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_large_recording_waits_for_replicas() {
     let server = Server::start(IN_MEMORY);
+    let waiting = |within| RedisStore::options().wait_for_replicas(1, within);
     let alone = with_large_recordings_from(open(&server).await, 0);
     let (id, claim) = (key(), request());
     assert_eq!(alone.claim(&id, &claim).await.unwrap(), GRANTED);
-    let impatient = alone.clone().wait_for_replicas(1, Duration::from_millis(100));
+    let impatient = with_options(&alone, &waiting(Duration::from_millis(100)));
     let completed = impatient.complete(&lease(id, &claim), &recording(9)).await;
     assert!(completed.unwrap_err().is_transient());
-    let replicated = alone.wait_for_replicas(1, Duration::from_secs(10));
+    let replicated = with_options(&alone, &waiting(Duration::from_secs(10)));
     let replica = server.replica(IN_MEMORY);
     let completed = replicated.complete(&lease(id, &claim), &recording(9)).await.unwrap();
     assert_eq!(completed, Fence::Passed);

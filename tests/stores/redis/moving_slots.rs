@@ -20,7 +20,7 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-use super::helpers::{describe, key, lease, open_store, request};
+use super::helpers::{describe, key, lease, open_with, request};
 use test_support::{
     WAIT_LIMIT,
     servers::redis::{Cluster, Server},
@@ -142,7 +142,7 @@ fn move_slot(cluster: &Cluster, slot: u16, [from, to]: [&Server; 2]) -> u64 {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn no_key_is_granted_twice_while_its_slot_moves_under_load() {
     let cluster = Cluster::start();
-    let store = open_store(&cluster.url()).await.key_prefix(PREFIX);
+    let store = open_with(RedisStore::options().key_prefix(PREFIX), &cluster.url()).await;
     store.check().await.unwrap();
     let slot: u16 = cluster.0[0].command(&format!("CLUSTER KEYSLOT {PREFIX}"));
     let (tally, stop) = (Arc::new(Tally::default()), Arc::new(AtomicBool::new(false)));

@@ -47,9 +47,10 @@ async fn a_missing_privilege_is_found_before_the_first_claim() {
     let server = Server::start(IN_MEMORY);
     let url = format!("redis://limited:secret@127.0.0.1:{}/", server.port);
     let checked = async |waiting: bool| {
-        let store = RedisStore::connect(&url).await?.key_prefix("payments:");
-        let store =
-            if waiting { store.wait_for_replicas(1, Duration::from_millis(1)) } else { store };
+        let options = RedisStore::options()
+            .key_prefix("payments:")
+            .wait_for_replicas(waiting.into(), Duration::from_millis(1));
+        let store = options.connect(&url).await?;
         store.check().await.map(|()| store)
     };
     for lacking in REQUIRED_COMMANDS {
@@ -152,7 +153,8 @@ async fn each_node_of_a_cluster_is_checked() {
     }
     let store = RedisStore::connect(&url).await.unwrap();
     assert!(store.check().await.is_err());
-    let store = store.key_prefix("{payments}");
+    let options = RedisStore::options().key_prefix("{payments}");
+    let store = options.connect(&url).await.unwrap();
     store.check().await.unwrap();
     complete(&store, &bytes::Bytes::new()).await.unwrap();
     for node in &cluster.0 {

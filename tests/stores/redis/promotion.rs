@@ -18,8 +18,8 @@ const CLAIMS: usize = 200;
 async fn a_claim_that_a_replica_acknowledged_outlives_the_master() {
     let mut master = Server::start(IN_MEMORY);
     let replica = master.replica(IN_MEMORY);
-    let store = RedisStore::connect(&master.url()).await.unwrap();
-    let store = store.wait_for_replicas(1, Duration::from_secs(5));
+    let options = RedisStore::options().wait_for_replicas(1, Duration::from_secs(5));
+    let store = options.connect(&master.url()).await.unwrap();
     let claims: Vec<_> = (0..CLAIMS).map(|_| (key(), request())).collect();
     for (id, claim) in &claims {
         assert_eq!(store.claim(id, claim).await.unwrap(), GRANTED);

@@ -9,7 +9,7 @@ use idempotent_core::{
     protocol::{Claim, ClaimOutcome, Fence, Note, Rejection, Renewal, Resolution},
     store::Store,
 };
-use idempotent_redis::RedisStore;
+use idempotent_redis::{RedisStore, internals::with_options};
 
 use super::helpers::{GRANTED, key, lease, request};
 use test_support::servers::redis::{DURABLE, IN_MEMORY, Replica, Server, Written, wait_until};
@@ -64,7 +64,8 @@ async fn write_everything(store: &RedisStore) {
     // Holds a key that is held already, and fails, since no replica acknowledges it.
     let held = claimed(store, &held).await;
     assert_eq!(store.abandon(&held, Abandoned::Hold).await.unwrap(), Fence::Passed);
-    let replicated = store.clone().wait_for_replicas(1, Duration::from_millis(1));
+    let options = RedisStore::options().wait_for_replicas(1, Duration::from_millis(1));
+    let replicated = with_options(store, &options);
     assert!(replicated.abandon(&held, Abandoned::Hold).await.unwrap_err().is_transient());
 }
 
@@ -134,8 +135,8 @@ async fn a_large_recording_survives_a_failover_to_an_older_release() {
     });
     assert_eq!(new.info("sync_partial_ok").as_deref(), Some("1"));
 
-    let store = RedisStore::connect(&new.url()).await.unwrap();
-    let store = store.wait_for_replicas(1, Duration::from_secs(10));
+    let options = RedisStore::options().wait_for_replicas(1, Duration::from_secs(10));
+    let store = options.connect(&new.url()).await.unwrap();
     let mut completed = Vec::new();
     for bytes in LENGTHS.into_iter().cycle().take(12) {
         let lease = claimed(&store, &request()).await;

@@ -8,7 +8,7 @@ use idempotent_core::{
     protocol::{ClaimOutcome, Fence, Rejection},
     store::Store,
 };
-use idempotent_redis::RedisStore;
+use idempotent_redis::{RedisStore, internals::with_options};
 
 use super::helpers::{GRANTED, complete, describe, key, lease, request};
 use test_support::{
@@ -26,10 +26,14 @@ const LONG_REPLICA_TIMEOUT: Duration = Duration::from_secs(10);
 async fn durations_of_any_length_are_accepted() {
     let master = Server::start(IN_MEMORY);
     let _replica = master.replica(IN_MEMORY);
-    let store = RedisStore::connect(&master.url()).await.unwrap();
-    longest_durations::assert_accepted(store.clone()).await;
-    longest_durations::assert_accepted(store.clone().response_timeout(Duration::MAX)).await;
-    longest_durations::assert_accepted(store.wait_for_replicas(1, Duration::MAX)).await;
+    for options in [
+        RedisStore::options(),
+        RedisStore::options().response_timeout(Duration::MAX),
+        RedisStore::options().wait_for_replicas(1, Duration::MAX),
+    ] {
+        let store = options.connect(&master.url()).await.unwrap();
+        longest_durations::assert_accepted(store).await;
+    }
 }
 
 /// Fails if the store reads from or writes to a replica.
@@ -48,9 +52,8 @@ async fn a_replica_is_refused() {
 async fn a_claim_that_needs_a_replica_is_refused_while_there_is_none() {
     let master = Server::start(IN_MEMORY);
     let mut replica = master.replica(IN_MEMORY);
-    let store = RedisStore::connect(&master.url()).await.unwrap();
-    let long_wait = store.clone().wait_for_replicas(1, Duration::from_secs(5));
-    let store = store.wait_for_replicas(1, Duration::from_millis(300));
+    let long_wait = waiting(&master, Duration::from_secs(5)).await;
+    let store = waiting(&master, Duration::from_millis(300)).await;
     let (id, claim) = (key(), request());
     assert_eq!(long_wait.claim(&id, &claim).await.unwrap(), GRANTED);
     // A rejected claim does not wait for replicas.
@@ -124,7 +127,7 @@ async fn a_promoted_replica_that_lagged_lacks_an_acknowledged_claim() {
 async fn a_takeover_with_too_few_replicas_remains_a_takeover() {
     let master = Server::start(IN_MEMORY);
     let store = RedisStore::connect(&master.url()).await.unwrap();
-    let waiting = store.clone().wait_for_replicas(1, Duration::from_millis(50));
+    let waiting = waiting(&master, Duration::from_millis(50)).await;
     let (id, first) = (key(), request());
     assert_eq!(store.claim(&id, &first).await.unwrap(), GRANTED);
     store.abandon(&lease(id, &first), Abandoned::Retry).await.unwrap();
@@ -152,7 +155,7 @@ async fn a_takeover_with_too_few_replicas_remains_a_takeover() {
 async fn a_repeated_claim_is_not_undone_for_lack_of_replicas() {
     let master = Server::start(IN_MEMORY);
     let store = RedisStore::connect(&master.url()).await.unwrap();
-    let waiting = store.clone().wait_for_replicas(1, Duration::from_millis(50));
+    let waiting = waiting(&master, Duration::from_millis(50)).await;
     for abandoned in [Abandoned::Retry, Abandoned::Hold] {
         let (id, claim) = (key(), request().with_abandoned(abandoned));
         assert_eq!(store.claim(&id, &claim).await.unwrap(), GRANTED);
@@ -164,14 +167,21 @@ async fn a_repeated_claim_is_not_undone_for_lack_of_replicas() {
     }
 }
 
+/// A store that waits for one replica.
+async fn waiting(master: &Server, within: Duration) -> RedisStore {
+    RedisStore::options().wait_for_replicas(1, within).connect(&master.url()).await.unwrap()
+}
+
+/// A store that waits for one replica, but not for long, on the connections of another store.
+pub(super) fn impatient(store: &RedisStore) -> RedisStore {
+    with_options(store, &RedisStore::options().wait_for_replicas(1, REPLICA_TIMEOUT))
+}
+
 /// A master, its replica, and a store whose writes wait for the replica.
 pub(super) async fn pair() -> (Server, Server, RedisStore) {
     let master = Server::start(IN_MEMORY);
     let replica = master.replica(IN_MEMORY);
-    let store = RedisStore::connect(&master.url())
-        .await
-        .unwrap()
-        .wait_for_replicas(1, LONG_REPLICA_TIMEOUT);
+    let store = waiting(&master, LONG_REPLICA_TIMEOUT).await;
     (master, replica, store)
 }
 
@@ -206,7 +216,7 @@ async fn an_acknowledged_claim_is_known_to_the_next_master() {
     let (master, replica, store) = pair().await;
     disconnect(&replica);
     let (id, claim) = (key(), request());
-    let claimed = store.wait_for_replicas(1, REPLICA_TIMEOUT).claim(&id, &claim).await;
+    let claimed = impatient(&store).claim(&id, &claim).await;
     let next = promote(master, &replica).await;
     match claimed {
         Ok(_) => assert!(matches!(
@@ -225,8 +235,7 @@ async fn an_acknowledged_completion_is_known_to_the_next_master() {
     let (id, claim, response) = (key(), request(), Bytes::from_static(b"paid"));
     assert_eq!(store.claim(&id, &claim).await.unwrap(), GRANTED);
     disconnect(&replica);
-    let completed =
-        store.wait_for_replicas(1, REPLICA_TIMEOUT).complete(&lease(id, &claim), &response).await;
+    let completed = impatient(&store).complete(&lease(id, &claim), &response).await;
     let next = promote(master, &replica).await;
     match completed {
         Ok(_) => {
@@ -247,7 +256,7 @@ async fn a_completion_is_sent_again_until_enough_replicas_have_it() {
     let (id, claim, response) = (key(), request(), Bytes::from_static(b"paid"));
     assert_eq!(store.claim(&id, &claim).await.unwrap(), GRANTED);
     disconnect(&replica);
-    let short = store.clone().wait_for_replicas(1, REPLICA_TIMEOUT);
+    let short = impatient(&store);
     for _ in 0..3 {
         let error = short.complete(&lease(id, &claim), &response).await.unwrap_err();
         assert!(lacks_replicas(&error), "{}", describe(&error));
@@ -281,7 +290,7 @@ async fn a_hold_is_sent_again_until_enough_replicas_have_it() {
     let (id, claim) = (key(), request());
     assert_eq!(store.claim(&id, &claim).await.unwrap(), GRANTED);
     disconnect(&replica);
-    let short = store.clone().wait_for_replicas(1, REPLICA_TIMEOUT);
+    let short = impatient(&store);
     for _ in 0..3 {
         let error = short.abandon(&lease(id, &claim), Abandoned::Hold).await.unwrap_err();
         assert!(lacks_replicas(&error), "{}", describe(&error));

@@ -9,7 +9,7 @@ use idempotent_core::{
 
 use super::{
     helpers::{GRANTED, describe, key, lease, request},
-    replicas::{REPLICA_TIMEOUT, disconnect, lacks_replicas, pair, promote, reconnect},
+    replicas::{disconnect, impatient, lacks_replicas, pair, promote, reconnect},
 };
 
 fn text(text: &str) -> ShortText {
@@ -32,7 +32,7 @@ async fn an_acknowledged_note_is_known_to_the_next_master() {
     ];
     for note in &notes {
         disconnect(&replica);
-        let short = store.clone().wait_for_replicas(1, REPLICA_TIMEOUT);
+        let short = impatient(&store);
         let error = short.note(&lease, note).await.unwrap_err();
         assert!(lacks_replicas(&error), "{}", describe(&error));
         // Progress may be lost, so it waits for no replica.

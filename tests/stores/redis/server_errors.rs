@@ -99,7 +99,8 @@ async fn a_server_that_becomes_a_replica_fails_for_now() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wait_for_replicas_that_a_role_change_ends_fails_for_now() {
     let server = Server::start(IN_MEMORY);
-    let store = open(&server).await.wait_for_replicas(1, Duration::from_secs(60));
+    let options = RedisStore::options().wait_for_replicas(1, Duration::from_secs(60));
+    let store = options.connect(&server.url()).await.unwrap();
     let claim = tokio::spawn({
         let store = store.clone();
         async move { store.claim(&key(), &request()).await }
@@ -113,7 +114,8 @@ async fn a_wait_for_replicas_that_a_role_change_ends_fails_for_now() {
 async fn a_busy_server_and_a_script_that_is_killed_fail_for_now() {
     let server = Server::start(IN_MEMORY);
     send(&server, "CONFIG SET busy-reply-threshold 1");
-    let store = open(&server).await.response_timeout(Duration::from_secs(20));
+    let options = RedisStore::options().response_timeout(Duration::from_secs(20));
+    let store = options.connect(&server.url()).await.unwrap();
     let stuck = alter_redis(store.clone(), &[(RELEASE, ENDLESS)]);
     let (id, claim) = (key(), request());
     assert_eq!(store.claim(&id, &claim).await.unwrap(), GRANTED);

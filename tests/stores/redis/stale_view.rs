@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use idempotent_core::store::Store;
+use idempotent_redis::{RedisStore, internals::with_options};
 use redis::Value;
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader},
@@ -107,7 +108,9 @@ async fn the_store_ignores_a_node_with_a_stale_view() {
             .all(|node| epoch(node) > before && masters(node).iter().all(|(.., port)| *port != old))
     });
     let store = open_store(&format!("{},127.0.0.1:{stale}", cluster.url())).await;
-    let [moved, gone] = [new, lost].map(|node| store.clone().key_prefix(&prefix(&cluster.0[node])));
+    let [moved, gone] = [new, lost].map(|node| {
+        with_options(&store, &RedisStore::options().key_prefix(&prefix(&cluster.0[node])))
+    });
     for node in [replaced, lost, lost_too] {
         cluster.0[node].kill();
     }

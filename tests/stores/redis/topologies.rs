@@ -11,10 +11,10 @@ use idempotent_core::{
     protocol::{ClaimOutcome, Rejection},
     store::Store,
 };
-use idempotent_redis::RedisStore;
+use idempotent_redis::{RedisStore, internals::with_options};
 use redis::Value;
 
-use super::helpers::{GRANTED, complete, describe, key, open_store, request};
+use super::helpers::{GRANTED, complete, describe, key, open_store, open_with, request};
 use test_support::{
     WAIT_LIMIT,
     servers::redis::{Cluster, DURABLE, Server, wait_until},
@@ -41,7 +41,8 @@ async fn a_cluster_shares_the_records_among_its_nodes() {
     assert!(describe(&error).contains("redis+cluster://"), "{}", describe(&error));
 
     // This cluster has no replicas.
-    let waiting = store.clone().wait_for_replicas(1, Duration::from_millis(50));
+    let options = RedisStore::options().wait_for_replicas(1, Duration::from_millis(50));
+    let waiting = with_options(&store, &options);
     let id = key();
     let error = waiting.claim(&id, &request()).await.unwrap_err();
     assert!(
@@ -77,9 +78,8 @@ async fn after_a_failover_the_store_finds_the_new_master() {
         sentinels.iter().map(|sentinel| format!("127.0.0.1:{}", sentinel.port)).collect();
     let store = open_store(&format!("redis+sentinel://{}/payments", hosts.join(","))).await;
     let response = Bytes::from_static(b"response");
-    let id = complete(&store.clone().wait_for_replicas(1, Duration::from_secs(1)), &response)
-        .await
-        .unwrap();
+    let options = RedisStore::options().wait_for_replicas(1, Duration::from_secs(1));
+    let id = complete(&with_options(&store, &options), &response).await.unwrap();
     wait_until("the replica has the record", || replica.command::<u64>("DBSIZE") == 1);
 
     master.kill();
@@ -108,7 +108,7 @@ async fn after_a_failover_the_store_finds_the_new_master() {
 async fn keys_are_found_while_their_slot_moves() {
     let cluster = Cluster::start();
     let prefix = "{payments}";
-    let store = open_store(&cluster.url()).await.key_prefix(prefix);
+    let store = open_with(RedisStore::options().key_prefix(prefix), &cluster.url()).await;
     store.check().await.unwrap();
     let slot: u16 = cluster.0[0].command(&format!("CLUSTER KEYSLOT {prefix}"));
     let count = |node: &Server| node.command::<u64>(&format!("CLUSTER COUNTKEYSINSLOT {slot}"));
@@ -210,7 +210,8 @@ async fn a_node_that_knows_only_its_own_slots_hides_no_other_slots() {
     let looked_up = node.calls("cluster|slots");
     // Each store looks up the slots itself.
     for _ in 0..20 {
-        let store = open_store(&cluster.url()).await.key_prefix(&of_other_node);
+        let options = RedisStore::options().key_prefix(&of_other_node);
+        let store = open_with(options, &cluster.url()).await;
         assert_eq!(store.claim(&key(), &request()).await.unwrap(), GRANTED);
     }
     assert!(node.calls("cluster|slots") > looked_up, "the node was never queried");
@@ -228,7 +229,7 @@ async fn a_cluster_that_is_down_makes_the_store_look_up_the_slots() {
     wait_until("the node serves no keys", || {
         node.command::<String>("CLUSTER INFO").contains("cluster_state:fail")
     });
-    let store = store.key_prefix(&own);
+    let store = with_options(&store, &RedisStore::options().key_prefix(&own));
     let (started, looked_up) = (Instant::now(), node.calls("cluster|slots"));
     // With the regular look-up every 5 seconds this would take at least half a minute.
     while node.calls("cluster|slots") < looked_up + 12 {

@@ -14,7 +14,10 @@ use idempotent_postgres::{
     PostgresStore,
     internals::{alter_postgres, batched_postgres, postgres_batches},
 };
-use idempotent_redis::{RedisStore, internals::alter_redis};
+use idempotent_redis::{
+    RedisStore,
+    internals::{alter_redis, with_options},
+};
 use idempotent_sqlite::{
     SqliteStore,
     internals::{alter_sqlite, batched_sqlite},
@@ -95,10 +98,9 @@ impl Backend {
                 Fixture::new(stores, ()).with(Effects::postgres(url).await)
             }
             Self::Redis(server) => {
-                let (prefix, open) =
-                    (unique(), || async { redis_store(server.open().await, variant) });
-                let stores = [open().await.key_prefix(&prefix), open().await.key_prefix(&prefix)];
-                Fixture::new(stores, ())
+                let prefix = unique();
+                let open = || async { redis_store(server.open(&prefix).await, variant) };
+                Fixture::new([open().await, open().await], ())
             }
         }
     }
@@ -128,10 +130,9 @@ impl Backend {
             Self::Redis(server) => {
                 let raw =
                     ::redis::Client::open(server.url.as_str()).unwrap().get_connection().unwrap();
-                Arc::new(subjects::redis::ShiftedRedis::new(
-                    redis_store(server.open().await, variant),
-                    Box::new(raw),
-                ))
+                let prefix = unique();
+                let store = redis_store(server.open(&prefix).await, variant);
+                Arc::new(subjects::redis::ShiftedRedis::new(store, prefix, Box::new(raw)))
             }
         };
         subject.store().migrate().await.unwrap();
@@ -160,7 +161,7 @@ impl Backend {
         }
         let Self::Redis(server) = self else { return false };
         let prefix = unique();
-        let store = redis_store(server.open().await, variant).key_prefix(&prefix);
+        let store = redis_store(server.open(&prefix).await, variant);
         let mut raw = ::redis::Client::open(server.url.as_str()).unwrap().get_connection().unwrap();
         let mut expires = false;
         for (number, abandoned) in [(1, Abandoned::Retry), (2, Abandoned::Hold)] {
@@ -187,8 +188,11 @@ impl Backend {
     /// or is not held. There are no replicas, so a hold whose record matches must fail.
     pub(super) async fn holds_wrongly(&self, variant: Variant) -> bool {
         let Self::Redis(server) = self else { return false };
-        let store = redis_store(server.open().await, variant).key_prefix(&unique());
-        let without_replicas = store.clone().wait_for_replicas(1, Duration::from_millis(1));
+        let prefix = unique();
+        let store = redis_store(server.open(&prefix).await, variant);
+        let options = RedisStore::options().key_prefix(&prefix);
+        let options = options.wait_for_replicas(1, Duration::from_millis(1));
+        let without_replicas = with_options(&store, &options);
         let new = |number| (RecordId::from_bytes([number; 32]), request(Duration::from_secs(60)));
         let [absent, held, completed] = [1, 2, 3].map(new);
         for (id, claim) in [&held, &completed] {

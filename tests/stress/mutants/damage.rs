@@ -52,7 +52,7 @@ async fn is_completed(store: &impl Store, lease: &Lease) -> bool {
 
 async fn is_accepted_by_redis(server: &Redis, variant: Variant) -> bool {
     let prefix = unique();
-    let store = redis_store(server.open().await, variant).key_prefix(&prefix);
+    let store = redis_store(server.open(&prefix).await, variant);
     let lease = Lease { id: RecordId::from_bytes([1; 32]), owner: OwnerToken::from_bytes([2; 16]) };
     let key = [prefix.as_bytes(), lease.id.as_bytes()].concat();
     let mut raw = ::redis::Client::open(server.url.as_str()).unwrap().get_connection().unwrap();

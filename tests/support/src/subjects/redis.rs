@@ -43,9 +43,8 @@ struct TrackedStore {
 }
 
 impl ShiftedRedis {
-    pub fn new(store: RedisStore, raw: Box<dyn ConnectionLike + Send>) -> Self {
-        let prefix = format!("test:{:x}:", fastrand::u64(..));
-        let store = store.key_prefix(&prefix);
+    /// Wraps a store whose keys have this prefix, which no other store may have.
+    pub fn new(store: RedisStore, prefix: String, raw: Box<dyn ConnectionLike + Send>) -> Self {
         Self(TrackedStore {
             store,
             prefix,

@@ -1,0 +1,109 @@
+//! The Lua scripts.
+
+use std::sync::{Arc, LazyLock};
+
+use redis::{Cmd, Script as Hashed};
+
+/// The most digits of a number in a command.
+pub(crate) const MAX_DIGITS: usize = 20;
+
+/// A script and its hash, by which the server caches it.
+pub(crate) struct Script {
+    code: String,
+    hash: String,
+}
+
+/// An argument of a script.
+#[derive(Clone, Copy)]
+pub(crate) enum Arg<'a> {
+    Bytes(&'a [u8]),
+    Number(u64),
+}
+
+impl Arg<'_> {
+    fn max_len(&self) -> usize {
+        match self {
+            Self::Bytes(bytes) => bytes.len(),
+            Self::Number(_) => MAX_DIGITS,
+        }
+    }
+}
+
+/// Defines the scripts, each with its flags and files. `allow-oom` lets a full server note for,
+/// complete, renew and release claims; only new claims are refused.
+macro_rules! scripts {
+    ($($name:ident: $flags:literal, $($file:literal),+;)+) => {
+        /// The scripts of a store, one for each atomic step.
+        pub(crate) struct Scripts {
+            $(pub(crate) $name: Script,)+
+        }
+
+        impl Scripts {
+            /// `of` gets the code of each script.
+            pub(crate) fn new(of: impl Fn(&str) -> String) -> Self {
+                Self {
+                    $($name: Script::new(of(concat!(
+                        "#!lua",
+                        $flags,
+                        "\n",
+                        $(include_str!(concat!("lua/", $file))),+
+                    ))),)+
+                }
+            }
+        }
+    };
+}
+
+scripts! {
+    claim: "", "record.lua", "claim.lua";
+    complete: " flags=allow-oom", "complete_first.lua", "record.lua", "complete.lua";
+    note: " flags=allow-oom", "record.lua", "note.lua";
+    index_input: " flags=allow-oom", "index_input.lua";
+    renew: " flags=allow-oom", "record.lua", "renew.lua";
+    release: " flags=allow-oom", "record.lua", "release.lua";
+    abandon: " flags=allow-oom", "record.lua", "abandon.lua";
+    hold_again: " flags=allow-oom", "record.lua", "hold_again.lua";
+    resolve: " flags=allow-oom", "record.lua", "resolve.lua";
+    check: " flags=allow-oom", "check.lua";
+    look_up: " flags=no-writes", "record.lua", "look_up.lua";
+}
+
+/// The scripts of all stores.
+static SHIPPED: LazyLock<Arc<Scripts>> = LazyLock::new(|| Arc::new(Scripts::new(str::to_owned)));
+
+impl Scripts {
+    pub(crate) fn shipped() -> Arc<Self> {
+        SHIPPED.clone()
+    }
+}
+
+impl Script {
+    fn new(code: String) -> Self {
+        let hash = Hashed::new(&code).get_hash().to_owned();
+        Self { code, hash }
+    }
+
+    /// A call by the script's hash, which the server may not have cached.
+    pub(crate) fn by_hash(&self, key: &[u8], args: &[Arg<'_>]) -> Cmd {
+        call("EVALSHA", &self.hash, key, args)
+    }
+
+    /// A call with the script's text, which the server then caches.
+    pub(crate) fn by_code(&self, key: &[u8], args: &[Arg<'_>]) -> Cmd {
+        call("EVAL", &self.code, key, args)
+    }
+}
+
+fn call(command: &str, script: &str, key: &[u8], args: &[Arg<'_>]) -> Cmd {
+    let length: usize = args.iter().map(Arg::max_len).sum();
+    let length = length + command.len() + script.len() + 1 + key.len();
+    let mut call = Cmd::with_capacity(args.len() + 4, length);
+    call.arg(command).arg(script).arg(1).arg(key);
+    for arg in args {
+        match arg {
+            Arg::Bytes(bytes) => call.arg(*bytes),
+            Arg::Number(number) => call.arg(*number),
+        };
+    }
+    call
+}

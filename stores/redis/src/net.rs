@@ -1,0 +1,25 @@
+//! The servers: which of them has a key, their connections, and their health.
+
+mod address;
+mod cluster;
+mod discovery;
+mod election;
+mod lock;
+mod node;
+mod replicas;
+mod requirements;
+mod route;
+mod router;
+mod sentinels;
+mod servers;
+mod watch_thread;
+mod wire;
+
+pub(crate) use self::{
+    address::Address,
+    cluster::tag,
+    node::{ConnectionRole, Message, Node},
+    replicas::Replicas,
+    route::ConnectionRoute,
+    router::{Router, SendAgain},
+};

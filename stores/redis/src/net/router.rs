@@ -1,0 +1,217 @@
+//! Routes commands to the server that has their key, and sends them once more where that is safe.
+
+use std::{sync::Arc, time::Duration};
+
+use futures_util::future::join_all;
+use redis::{Cmd, Value};
+use tokio::{runtime::Handle, time::timeout};
+
+use super::{
+    address::Address,
+    discovery,
+    node::{ConnectionRole, Message, Node, OPEN_TIMEOUT},
+    route::ConnectionRoute,
+    servers::Servers,
+};
+use crate::{
+    encoding::redis_millis,
+    error::{CallFailure, Reaction},
+    lua::{Arg, Script},
+};
+use idempotent_core::store::{
+    Cause,
+    ConnectionState::{Good, Unusable},
+    Effect,
+};
+
+/// How many redirects a command follows.
+const REDIRECTS: u32 = 5;
+
+/// Whether a command may be sent once more if its outcome is unknown, because executing it twice
+/// has the same effect as executing it once.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SendAgain {
+    Once,
+    Never,
+}
+
+/// Routes the commands of a store and of its clones.
+#[derive(Clone)]
+pub(crate) struct Router {
+    pub(crate) servers: Arc<Servers>,
+    /// How long nothing may arrive from a server while a call waits for its response.
+    pub(crate) response_timeout: Duration,
+}
+
+impl Router {
+    /// Finds the servers and verifies their settings. In a cluster, nodes that cannot be reached
+    /// are verified later.
+    pub(crate) async fn open(
+        address: Address,
+        response_timeout: Duration,
+    ) -> Result<Self, CallFailure> {
+        let router = Self { servers: discovery::find(address).await?, response_timeout };
+        router
+            .on_each_master(|node| async {
+                router.connect(node, ConnectionRole::Requests).await.map(drop)
+            })
+            .await?;
+        Ok(router)
+    }
+
+    /// Calls a function for each master. In a cluster, transient failures are ignored if one call
+    /// succeeds.
+    pub(crate) async fn on_each_master<F>(
+        &self,
+        each: impl Fn(Arc<Node>) -> F,
+    ) -> Result<(), CallFailure>
+    where
+        F: Future<Output = Result<(), CallFailure>>,
+    {
+        let (in_cluster, mut done, mut failed) = (self.servers.in_cluster(), false, None);
+        let results = self.servers.masters().into_iter().map(|node| {
+            let result = each(node);
+            async {
+                match in_cluster {
+                    true => timeout(OPEN_TIMEOUT, result)
+                        .await
+                        .unwrap_or(Err(CallFailure::ConnectTimeout)),
+                    false => result.await,
+                }
+            }
+        });
+        for result in join_all(results).await {
+            match result {
+                Ok(()) => done = true,
+                Err(failure) if failure.is_transient() => failed = Some(failure),
+                Err(failure) => return Err(failure),
+            }
+        }
+        if done { Ok(()) } else { Err(failed.unwrap_or(CallFailure::NoMaster)) }
+    }
+
+    async fn connect(
+        &self,
+        node: Arc<Node>,
+        role: ConnectionRole,
+    ) -> Result<ConnectionRoute, CallFailure> {
+        let runtime = Handle::try_current().map_err(|_| CallFailure::NoRuntime)?;
+        let connection = match node.open_connection(runtime.id(), role) {
+            Some(open) => open,
+            // Boxed: keeps the future of a call small while the connection is open.
+            None => {
+                self.servers.close_with(&runtime);
+                Box::pin(node.connection(runtime.id(), role)).await?
+            }
+        };
+        Ok(ConnectionRoute::on(node, connection, role))
+    }
+
+    /// Calls a script on a key, by its hash first.
+    pub(crate) async fn call(
+        &self,
+        (role, resend): (ConnectionRole, SendAgain),
+        script: &Script,
+        key: &[u8],
+        args: &[Arg<'_>],
+    ) -> Result<(Value, ConnectionRoute), CallFailure> {
+        match self.send((role, resend), key, &script.by_hash(key, args)).await {
+            Err(failure) if failure.reaction() == Some(Reaction::SendScript) => {
+                self.send((role, resend), key, &script.by_code(key, args)).await
+            }
+            result => result,
+        }
+    }
+
+    /// Sends a command to the server that has the key.
+    pub(crate) async fn send(
+        &self,
+        (role, resend): (ConnectionRole, SendAgain),
+        key: &[u8],
+        command: &Cmd,
+    ) -> Result<(Value, ConnectionRoute), CallFailure> {
+        let (mut ask_node, mut redirects, mut resend) =
+            (None, REDIRECTS, resend == SendAgain::Once);
+        loop {
+            let (node, message) = match ask_node.take() {
+                Some(node) => (node, Message::Asking(command)),
+                None => {
+                    let node = self.servers.node(key).inspect_err(|_| self.servers.refresh())?;
+                    (node, Message::Command(command))
+                }
+            };
+            let route = match self.connect(node.clone(), role).await {
+                Ok(route) => route,
+                // The server was replaced before the command was sent.
+                Err(CallFailure::ConnectionClosed) if redirects > 0 => {
+                    redirects -= 1;
+                    continue;
+                }
+                Err(failure) => {
+                    self.servers.refresh();
+                    return Err(failure);
+                }
+            };
+            let failure = match route.send(message, self.response_timeout).await {
+                Ok(value) => return Ok((value, route)),
+                Err(failure) => failure,
+            };
+            if let Some(redirect) = failure.redirect()
+                && redirects > 0
+            {
+                redirects -= 1;
+                ask_node = self.servers.apply_redirect(key, &node, redirect);
+                continue;
+            }
+            let class = failure.class();
+            let sends_again = match (class.effect, class.connection) {
+                // The server closed the connection while it was idle, or is no longer a master.
+                (Effect::None, Unusable) if class.cause == Cause::Temporary && redirects > 0 => {
+                    redirects -= 1;
+                    true
+                }
+                (Effect::Unknown, Unusable) => std::mem::take(&mut resend),
+                (Effect::None | Effect::Unknown, Unusable | Good) => false,
+            };
+            if class.connection == Unusable || failure.reaction() == Some(Reaction::RefreshView) {
+                self.servers.refresh();
+            }
+            if !sends_again {
+                return Err(failure);
+            }
+        }
+    }
+
+    /// Sends a command to a specific node; once more if the connection is lost.
+    pub(crate) async fn send_to(
+        &self,
+        node: &Arc<Node>,
+        message: Message<'_>,
+    ) -> Result<Value, CallFailure> {
+        let send = async || {
+            self.connect(node.clone(), ConnectionRole::Requests)
+                .await?
+                .send(message, self.response_timeout)
+                .await
+        };
+        match send().await {
+            Err(failure) if failure.class().connection == Unusable => send().await,
+            result => result,
+        }
+    }
+
+    /// Waits until at least `replicas` have what was written on this connection, and returns how
+    /// many have it.
+    pub(crate) async fn wait(
+        &self,
+        route: &ConnectionRoute,
+        replicas: u32,
+        within: Duration,
+    ) -> Result<u64, CallFailure> {
+        let mut wait = redis::cmd("WAIT");
+        wait.arg(replicas).arg(redis_millis(within).max(1));
+        let limit = self.response_timeout.saturating_add(within);
+        let found = route.send(Message::Command(&wait), limit).await?;
+        redis::from_redis_value(found).map_err(CallFailure::unexpected_reply)
+    }
+}
