@@ -68,8 +68,8 @@ impl EncodedRecording {
         &self.bytes
     }
 
-    /// Reads the status of an encoded recording; `None` if its version has none. A store may keep it
-    /// for operators.
+    /// Reads the status of an encoded recording; `None` if its version has none. A store may keep
+    /// it for operators.
     #[must_use]
     pub fn status_of(encoded: &[u8]) -> Option<u16> {
         match encoded {

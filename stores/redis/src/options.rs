@@ -55,7 +55,7 @@ impl RedisOptions {
 
     /// Sets how long nothing may arrive from a server while a call waits for its response; the
     /// default is 2 seconds. After that, the outcome of the call is unknown and the server counts
-    /// as [down](crate::RedisStore#connections). A claim, a completion, a renewal or a lookup is
+    /// as down. A claim, a completion, a renewal or a lookup is
     /// sent once more if a new connection can be opened at once.
     pub fn response_timeout(mut self, within: Duration) -> Self {
         self.response_timeout = within;

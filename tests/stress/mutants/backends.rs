@@ -2,7 +2,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-use async_trait::async_trait;
 use bytes::Bytes;
 use idempotent_core::{
     Abandoned, Lease, OwnerToken, RecordId,
@@ -37,9 +36,13 @@ use test_support::{
 };
 
 mod detectors;
+mod shifted;
 
-use self::detectors::completes_late_wrongly;
 pub(super) use self::detectors::reads_from_a_replica;
+use self::{
+    detectors::completes_late_wrongly,
+    shifted::{Rows, ShiftedStore},
+};
 
 pub(super) enum Backend {
     Sqlite,
@@ -347,57 +350,4 @@ pub(super) fn redis_store(store: RedisStore, variant: Variant) -> RedisStore {
         (text, altered)
     });
     alter_redis(store, &altered.collect::<Vec<_>>())
-}
-
-/// A store whose time a test moves by changing the times in its rows.
-struct ShiftedStore {
-    store: Box<dyn Store>,
-    rows: Rows,
-}
-
-enum Rows {
-    Sqlite { pool: SqlitePool, _file: File },
-    Postgres { pool: PgPool, table: String },
-}
-
-#[async_trait]
-impl TestedStore for ShiftedStore {
-    fn store(&self) -> &dyn Store {
-        &*self.store
-    }
-
-    async fn advance(&self, by: Duration) {
-        self.shift(-i64::try_from(by.as_millis()).unwrap()).await;
-    }
-
-    async fn set_back(&self, by: Duration) -> bool {
-        self.shift(i64::try_from(by.as_millis()).unwrap()).await;
-        true
-    }
-
-    fn tick(&self) -> Duration {
-        Duration::from_secs(3600)
-    }
-}
-
-impl ShiftedStore {
-    /// Shifts all times of all records. The lease of an abandoned record ended in 1970 (0), and is
-    /// not shifted.
-    async fn shift(&self, by: i64) {
-        let set = format!(
-            "lease_until = CASE lease_until WHEN 0 THEN 0 ELSE lease_until + {by} END, first_seen \
-             = first_seen + {by}, completed_at = completed_at + {by}, \
-             expires_at = expires_at + {by}"
-        );
-        match &self.rows {
-            Rows::Sqlite { pool, .. } => {
-                let shift = AssertSqlSafe(format!("UPDATE idempotency_records SET {set}"));
-                sqlx::raw_sql(shift).execute(pool).await.map(drop).unwrap();
-            }
-            Rows::Postgres { pool, table } => {
-                let shift = AssertSqlSafe(format!("UPDATE {table} SET {set}"));
-                sqlx::raw_sql(shift).execute(pool).await.map(drop).unwrap();
-            }
-        }
-    }
 }
