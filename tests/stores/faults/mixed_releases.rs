@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use idempotent_core::{
-    FingerprintKeys, OnAbandon, Policy, RecordId, Runtime,
+    FingerprintKeys, OnAbandon, Policy, RecordId, RecordingError, Runtime,
     protocol::Rejection,
     runtime::{Admission, Attempt, AttemptOutcome, RuntimeOptions, Verdict},
     store::Store,
 };
+use idempotent_http::recording::Recording;
 use idempotent_postgres::PostgresStore;
 use idempotent_sqlite::SqliteStore;
 use sqlx::{AssertSqlSafe, PgConnection, PgPool, SqliteConnection, SqlitePool};
@@ -247,11 +248,22 @@ async fn check_later_format(fixture: Fixture) {
     };
     fixture.execute(&format!("UPDATE idempotency_records SET recording = {literal}")).await;
     for runtime in [&fixture.old, &fixture.new] {
-        assert_eq!(rejected(runtime, id, &NEW).await, Verdict::Unreadable);
-        let begun = runtime.begin_in_transaction(id, digest(), &NEW).await.unwrap();
-        assert!(matches!(begun, Admission::Rejected(Verdict::Unreadable)), "{begun:?}");
+        assert_later(rejected(runtime, id, &NEW).await);
+        match runtime.begin_in_transaction(id, digest(), &NEW).await.unwrap() {
+            Admission::Rejected(verdict) => assert_later(verdict),
+            begun => panic!("the operation would run again: {begun:?}"),
+        }
     }
     assert_eq!(fixture.numbers("SELECT count(*) FROM idempotency_records").await, [1]);
+}
+
+/// The format concerns those that decode recordings, not the protocol.
+fn assert_later(verdict: Verdict) {
+    let Verdict::Rejected(Rejection::Completed(recording)) = verdict else {
+        panic!("a recording in a later format: {verdict:?}");
+    };
+    let error = Recording::decode(&recording).unwrap_err();
+    assert!(matches!(error, RecordingError::UnknownVersion { .. }), "{error}");
 }
 
 /// The checksum at the end of a recording.
