@@ -23,11 +23,12 @@ use super::{Case, GRANTED, ProxiedStore, Scenario, Step, digest, id, recording, 
 const PROBED_AFTER: Duration = Duration::from_millis(500);
 /// The longest time limit of a probe, twice, since another one follows.
 const PROBED_FOR: Duration = Duration::from_secs(10);
-/// How often a case is run again in which nothing was cut.
-const RUNS: usize = 100;
+/// How long a case is run again in which nothing was cut.
+const NOT_CUT_FOR: Duration = Duration::from_secs(45);
 
 /// Nothing was cut: on a busy machine a batch may be late, so that its step is executed on a new
-/// connection, whose bytes are not counted.
+/// connection, whose bytes are not counted. While several batches are late, each step is executed
+/// alone, which sends fewer bytes.
 struct NotCut;
 
 /// Whether the step took effect without a response; `None` if that was not observed.
@@ -58,7 +59,8 @@ impl<S: Store + Clone> CaseRunner<S> {
     /// succeed. Its response must agree with the record, and a step that is repeated must have no
     /// second effect.
     pub(super) async fn run(&self, case: Case) -> Option<bool> {
-        for _ in 0..RUNS {
+        let begun = Instant::now();
+        while begun.elapsed() < NOT_CUT_FOR {
             let since = Instant::now();
             let ended = AssertUnwindSafe(self.run_once(case)).catch_unwind().await;
             if since.elapsed() >= PROBED_AFTER {
@@ -71,10 +73,11 @@ impl<S: Store + Clone> CaseRunner<S> {
                     // Nothing may be cut while the next run is prepared.
                     self.store.proxy.count(None);
                     self.proxied.drain().await;
+                    tokio::time::sleep(Duration::from_millis(10)).await;
                 }
             }
         }
-        panic!("{case:?}: nothing was cut in {RUNS} runs");
+        panic!("{case:?}: nothing was cut in {NOT_CUT_FOR:?}");
     }
 
     async fn run_once(&self, case: Case) -> Observed {
