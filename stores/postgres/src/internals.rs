@@ -16,7 +16,7 @@ use crate::{
 
 /// The store with other statements; `alter` gets the name of each statement and its text.
 pub fn alter_postgres(store: PostgresStore, alter: impl Fn(&str, &str) -> String) -> PostgresStore {
-    let texts = Texts::new(|name, text| alter(name, text).into());
+    let texts = Texts::new(alter);
     let table = Table::new(store.engine.names().clone(), texts);
     let engine = Engine { table: Arc::new(table), ..store.engine };
     PostgresStore { engine, ..store }

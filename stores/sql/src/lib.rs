@@ -24,9 +24,7 @@ pub mod steps;
 mod table;
 
 pub use error::{ClaimContention, InvalidOption, MissingTable, UnsafeSetting};
-pub use migrations::{
-    AppliedVersion, Migration, Migrations, SchemaTooNew, SchemaTooOld, pending_migrations,
-};
+pub use migrations::{AppliedVersion, Migration, Migrations};
 pub use pool::{ConnectionLifecycle, ConnectionPool, Lifetime, PooledConnection, in_runtime};
 pub use row::{TimedRecord, claimed_from_row, id_from_row, lease_from_row, record_from_row};
 pub use table::{TableFacts, UnsuitableTable, columns};
