@@ -15,9 +15,9 @@ pub struct Migration {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AppliedVersion {
     /// The schema version of the table; 0 if the table does not exist.
-    pub version: i64,
+    version: i64,
     /// The oldest version whose releases may use the table.
-    pub compatible_from: i64,
+    compatible_from: i64,
 }
 
 impl AppliedVersion {

@@ -9,10 +9,10 @@ use crate::{
     error::NAME,
 };
 use idempotent_core::{
-    Lease, Record, RecordId, ShortText, StoreError,
+    Lease, RecordId, ShortText, StoreError,
     protocol::{RenewOutcome, Renewal, Resolution, ResolveOutcome, ResumablePage, Snapshot},
 };
-use idempotent_sql::{MARKED_PER_STATEMENT, statement::Statement};
+use idempotent_sql::{snapshot, statement::Statement, steps::MARKED_PER_STATEMENT};
 
 /// The number of leases in one statement, so that it ends well before the server's time limit.
 const RENEWALS_PER_STATEMENT: usize = 1_000;
@@ -54,11 +54,7 @@ pub(crate) async fn look_up(
     id: &RecordId,
 ) -> Result<Option<Snapshot>, StoreError> {
     let statement = engine.statements("look up").await?.steps.read(id);
-    let read = engine.read("look up", statement).await?;
-    let record = |(record, at): (Option<Record>, _)| {
-        record.filter(|record| !record.is_expired(at)).map(|record| (record, at))
-    };
-    Ok(read.and_then(record).map(|(record, at)| Snapshot::new(record, at)))
+    Ok(engine.read("look up", statement).await?.and_then(snapshot))
 }
 
 pub(crate) async fn resolve(

@@ -11,9 +11,9 @@ use idempotent_core::{
     protocol::{Claim, Note, Renewal},
 };
 use idempotent_sql::{
-    abandoned_code, for_each_step, sql_millis,
+    for_each_step,
     statement::{Statement, Value},
-    steps::{Steps, claiming, first_values},
+    steps::{Steps, abandoned_code, claiming, first_values, sql_millis},
 };
 
 pub(crate) mod batches;

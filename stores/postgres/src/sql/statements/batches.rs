@@ -5,9 +5,8 @@ use sqlx::SqlStr;
 use crate::sql::names::lock_bits;
 use idempotent_core::{Fingerprint, Lease, RecordId, protocol::Claim};
 use idempotent_sql::{
-    abandoned_code, sql_millis,
     statement::{Statement, Value},
-    status_code,
+    steps::{abandoned_code, sql_millis, status_code},
 };
 
 /// The step `claim` for many keys, no key twice; the fingerprints are those of the claims.

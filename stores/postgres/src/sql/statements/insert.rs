@@ -4,10 +4,8 @@ use sqlx::SqlStr;
 
 use idempotent_core::{RecordId, clock::Timestamp, protocol::Claim};
 use idempotent_sql::{
-    abandoned_code,
     statement::{Statement, Value},
-    status_code,
-    steps::{claiming, first_values},
+    steps::{abandoned_code, claiming, first_values, status_code},
 };
 
 /// A claim in a transaction that has not written its record yet.

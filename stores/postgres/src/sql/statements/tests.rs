@@ -3,7 +3,7 @@ use idempotent_sql::TableName;
 
 #[test]
 fn every_placeholder_is_filled() {
-    let schema = TableName::new("mine").ok().map(Into::into);
+    let schema = TableName::of_option("postgres", "schema", "mine").ok().map(Into::into);
     let names = Names { schema, ..Names::default() };
     let statements = Statements::new(names, &Texts::default());
     assert!(
