@@ -59,7 +59,7 @@ pub(crate) async fn complete(
     };
     match turn {
         Turn::Alone(_turn) => {
-            let statement = engine.statements("complete").await?.complete(lease, recording);
+            let statement = engine.statements("complete").await?.steps.complete(lease, recording);
             engine.change("complete", statement, Resend::Always).await.map(fence)
         }
         Turn::Done(Ok(())) => Ok(Fence::Passed),

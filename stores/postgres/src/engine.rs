@@ -14,13 +14,13 @@ use crate::{
     },
     sql::{
         names::Names,
-        statement::{BY_ID, BY_INDEX, Statement},
+        statement::{BY_ID, BY_INDEX, begins, plain, prepared},
         statements::Statements,
         table::Table,
     },
 };
 use idempotent_core::{StoreError, store::Effect};
-use idempotent_sql::{ConnectionPool, PooledConnection, TimedRecord};
+use idempotent_sql::{ConnectionPool, PooledConnection, TimedRecord, statement::Statement};
 
 /// How often a statement that lost against another transaction is repeated.
 const CONFLICT_RETRIES: u32 = 3;
@@ -178,7 +178,7 @@ impl Engine {
         // The session lacks the settings of batches.
         let persistent = self.pools.server.mode == StatementMode::Prepared;
         let planner = BY_INDEX.into_iter().chain([BY_ID]);
-        let begins = Statement::begins(ServerLimits::BATCH, planner);
+        let begins = begins(ServerLimits::BATCH, planner);
         let executed = execute_in_transaction(connection, begins, statement, persistent);
         self.pools.health.exchange(BATCH_RESPONSE_TIMEOUT, executed).await
     }
@@ -192,16 +192,16 @@ impl Engine {
         let (health, mode) = (&self.pools.health, self.pools.server.mode);
         let persistent = mode == StatementMode::Prepared;
         if statement.by_index || statement.confidential && !persistent {
-            let begins = Statement::begins(ServerLimits::STEP, BY_INDEX);
+            let begins = begins(ServerLimits::STEP, BY_INDEX);
             let executed = execute_in_transaction(connection, begins, statement, persistent);
             return health.exchange(limit, executed).await;
         }
         let sent = match mode {
             StatementMode::Prepared => {
-                health.exchange(limit, statement.prepared().fetch_all(&mut *connection)).await
+                health.exchange(limit, prepared(statement).fetch_all(&mut *connection)).await
             }
             StatementMode::Plain => {
-                let plain = sqlx::raw_sql(statement.plain());
+                let plain = sqlx::raw_sql(plain(statement));
                 health.exchange(limit, plain.fetch_all(&mut *connection)).await
             }
         };
@@ -262,7 +262,7 @@ async fn execute_in_transaction(
     persistent: bool,
 ) -> Result<Vec<PgRow>, sqlx::Error> {
     let mut open = OpenTransaction::begin(connection, begins).await?;
-    match statement.prepared().persistent(persistent).fetch_all(open.connection_mut()).await {
+    match prepared(statement).persistent(persistent).fetch_all(open.connection_mut()).await {
         Ok(rows) => open.commit(None).await.map(|()| rows),
         Err(error) => {
             if error_kind(&error) != PgErrorKind::NoResponse && is_unusable(&error) {

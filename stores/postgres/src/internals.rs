@@ -4,19 +4,20 @@
 use std::sync::Arc;
 
 use idempotent_core::StoreError;
-use idempotent_sql::{InvalidTableName, TableName, group_commit::BatchCounts};
+use idempotent_sql::{TableName, group_commit::BatchCounts};
 
 use crate::{
     claim::batches::Groups,
     connect,
     engine::Engine,
+    error::NAME,
     sql::{names::Names, statements::Texts, table::Table},
     store::PostgresStore,
 };
 
 /// The store with other statements; `alter` gets the name of each statement and its text.
 pub fn alter_postgres(store: PostgresStore, alter: impl Fn(&str, &str) -> String) -> PostgresStore {
-    let texts = Texts::new(|name, text| alter(name, text).into());
+    let texts = Texts::new(alter);
     let table = Table::new(store.engine.names().clone(), texts);
     let engine = Engine { table: Arc::new(table), ..store.engine };
     PostgresStore { engine, ..store }
@@ -25,12 +26,10 @@ pub fn alter_postgres(store: PostgresStore, alter: impl Fn(&str, &str) -> String
 /// The store with another table on the same connections.
 ///
 /// # Errors
-/// As for [`TableName::new`].
-pub fn postgres_with_table(
-    store: &PostgresStore,
-    name: &str,
-) -> Result<PostgresStore, InvalidTableName> {
-    let names = Names { table: TableName::new(name)?, ..store.engine.names().clone() };
+/// As for [`PostgresStore::connect`].
+pub fn postgres_with_table(store: &PostgresStore, name: &str) -> Result<PostgresStore, StoreError> {
+    let table = TableName::of_option(NAME, "table", name)?;
+    let names = Names { table, ..store.engine.names().clone() };
     let table = Arc::new(Table::new(names, Texts::default()));
     let engine = Engine { table, ..store.engine.clone() };
     let groups = Arc::new(Groups::new(store.groups.limits()));

@@ -2,7 +2,8 @@
 //! sqlx keeps for the application.
 
 use sqlx::{
-    AssertSqlSafe, Connection as _, PgConnection, Postgres, Row, Transaction, postgres::PgRow,
+    AssertSqlSafe, Connection as _, FromRow, PgConnection, Postgres, Row, Transaction,
+    postgres::PgRow,
 };
 
 use crate::{
@@ -11,7 +12,7 @@ use crate::{
     sql::names::Names,
 };
 use idempotent_core::StoreError;
-use idempotent_sql::{AppliedVersion, Migration};
+use idempotent_sql::{AppliedVersion, Migration, Migrations};
 
 mod privileges;
 mod sessions;
@@ -24,9 +25,11 @@ const APPLIED: &str = r#"
 const APPLY: &str = r#"
     INSERT INTO {schema}"{table}_migrations" (version, compatible_from, applied_at)
     VALUES ({version}, {compatible_from}, {now})"#;
-/// In order, beginning with version 1. A released migration never changes.
-const MIGRATIONS: [Migration; 1] =
-    [Migration { text: include_str!("sql/migrate_1.sql"), compatible_from: 1 }];
+/// A released migration never changes.
+const MIGRATIONS: Migrations = Migrations {
+    store: NAME,
+    list: &[Migration { text: include_str!("sql/migrate_1.sql"), compatible_from: 1 }],
+};
 const ROOM: &str = include_str!("sql/room.sql");
 const PARTITION: &str = include_str!("sql/partition.sql");
 
@@ -55,7 +58,7 @@ pub(crate) async fn migrate(engine: &Engine, partitions: u16) -> Result<(), Stor
 /// Verifies what the store needs.
 pub(crate) async fn check(engine: &Engine) -> Result<(), StoreError> {
     privileges::verify(engine, "check").await?;
-    check_version(engine).await?;
+    MIGRATIONS.verify("check", applied_version(engine, "check").await?)?;
     table_facts::verify(engine, "check").await
 }
 
@@ -63,7 +66,8 @@ pub(crate) async fn check(engine: &Engine) -> Result<(), StoreError> {
 /// privilege to create tables.
 async fn apply_migrations(engine: &Engine, partitions: u16) -> Result<(), StoreError> {
     let to_store_error = |error| engine.store_error("migrate", error);
-    if pending("migrate", applied_version(engine, "migrate").await?)?.next().is_none() {
+    let applied = applied_version(engine, "migrate").await?;
+    if MIGRATIONS.pending("migrate", applied)?.next().is_none() {
         return Ok(());
     }
     // Between the first check and the lock another process may migrate; reading the list again
@@ -87,7 +91,7 @@ async fn apply_under_lock(
 ) -> Result<Result<(), StoreError>, sqlx::Error> {
     let mut transaction = connection.begin_with(BEGIN).await?;
     let applied = list(names, &mut transaction).await?;
-    match pending("migrate", applied) {
+    match MIGRATIONS.pending("migrate", applied) {
         Ok(pending) => {
             for (version, migration) in pending {
                 apply(names, &mut transaction, (version, migration), partitions).await?;
@@ -96,19 +100,6 @@ async fn apply_under_lock(
         Err(later) => return Ok(Err(later)),
     }
     transaction.commit().await.map(Ok)
-}
-
-/// Refuses a table that is older than this release needs, or newer than it can use.
-async fn check_version(engine: &Engine) -> Result<(), StoreError> {
-    let applied = applied_version(engine, "check").await?;
-    if pending("check", applied)?.next().is_some() {
-        return Err(StoreError::permanent(
-            NAME,
-            "check",
-            idempotent_sql::SchemaTooOld::new(&MIGRATIONS, applied),
-        ));
-    }
-    Ok(())
 }
 
 async fn applied_version(
@@ -183,15 +174,6 @@ async fn text(
     sqlx::raw_sql(AssertSqlSafe(names.fill(text))).fetch_all(&mut **transaction).await
 }
 
-fn pending(
-    operation: &'static str,
-    applied: AppliedVersion,
-) -> Result<impl Iterator<Item = (i64, &'static Migration)> + use<>, StoreError> {
-    idempotent_sql::pending_migrations(&MIGRATIONS, applied)
-        .map_err(|later| StoreError::permanent(NAME, operation, later))
-}
-
 fn last(rows: &[PgRow]) -> Result<AppliedVersion, sqlx::Error> {
-    let Some(row) = rows.first() else { return Ok(AppliedVersion::NOTHING) };
-    Ok(AppliedVersion { version: row.try_get(0)?, compatible_from: row.try_get(1)? })
+    rows.first().map(FromRow::from_row).transpose().map(AppliedVersion::last)
 }

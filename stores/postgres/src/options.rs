@@ -106,10 +106,7 @@ impl PostgresOptions {
 
     /// The names of the table and its schema.
     pub(crate) fn names(&self) -> Result<Names, StoreError> {
-        let name = |option, name: &str| {
-            TableName::of_option(option, name)
-                .map_err(|invalid| StoreError::permanent(NAME, "connect", invalid))
-        };
+        let name = |option, name| TableName::of_option(NAME, option, name);
         let table = name("table", &self.table)?;
         let schema = self.schema.as_deref().map(|schema| name("schema", schema)).transpose()?;
         Ok(Names { schema: schema.map(Into::into), table, bounded: false })

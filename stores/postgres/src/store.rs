@@ -203,7 +203,7 @@ impl Store for PostgresStore {
 
     async fn note(&self, lease: &Lease, note: &Note) -> Result<Fence, StoreError> {
         let noted = async {
-            let statement = self.engine.statements("note").await?.note(lease, note);
+            let statement = self.engine.statements("note").await?.steps.note(lease, note);
             self.engine.change("note", statement, Resend::Always).await
         };
         on_io_thread("note", noted).await.map(fence)
@@ -216,7 +216,7 @@ impl Store for PostgresStore {
 
     async fn release(&self, lease: &Lease) -> Result<Fence, StoreError> {
         let released = async {
-            let statement = self.engine.statements("release").await?.release(lease);
+            let statement = self.engine.statements("release").await?.steps.release(lease);
             self.engine.change("release", statement, Resend::UnlessLost).await
         };
         on_io_thread("release", released).await.map(fence)
@@ -224,7 +224,7 @@ impl Store for PostgresStore {
 
     async fn abandon(&self, lease: &Lease, policy: Abandoned) -> Result<Fence, StoreError> {
         let abandoned = async {
-            let statement = self.engine.statements("abandon").await?.abandon(lease, policy);
+            let statement = self.engine.statements("abandon").await?.steps.abandon(lease, policy);
             self.engine.change("abandon", statement, Resend::UnlessLost).await
         };
         on_io_thread("abandon", abandoned).await.map(fence)

@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-use super::{InvalidTableName, TableName};
+use crate::table::TableName;
 
 /// The table does not exist.
 #[derive(Debug, thiserror::Error)]
@@ -48,14 +48,4 @@ pub struct UnsafeSetting {
     pub actual: String,
     /// What it must be, in words.
     pub required: &'static str,
-}
-
-/// An option of a store that cannot be used.
-#[derive(Debug, thiserror::Error)]
-#[error("the option `{option}` is invalid")]
-pub struct InvalidOption {
-    /// The name of the option.
-    pub option: &'static str,
-    /// What is wrong with it.
-    pub source: InvalidTableName,
 }

@@ -15,9 +15,9 @@ pub struct Migration {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AppliedVersion {
     /// The schema version of the table; 0 if the table does not exist.
-    pub version: i64,
+    version: i64,
     /// The oldest version whose releases may use the table.
-    pub compatible_from: i64,
+    compatible_from: i64,
 }
 
 impl AppliedVersion {
@@ -51,8 +51,12 @@ impl Migrations {
         operation: &'static str,
         applied: AppliedVersion,
     ) -> Result<impl Iterator<Item = (i64, &'static Migration)> + use<>, StoreError> {
-        pending_migrations(self.list, applied)
-            .map_err(|later| StoreError::permanent(self.store, operation, later))
+        let latest = self.latest();
+        if applied.compatible_from > latest {
+            let later = SchemaTooNew { applied, latest };
+            return Err(StoreError::permanent(self.store, operation, later));
+        }
+        Ok((1..).zip(self.list).filter(move |(version, _)| *version > applied.version))
     }
 
     /// Verifies that this release can use the table as it is.
@@ -68,29 +72,13 @@ impl Migrations {
         if self.pending(operation, applied)?.next().is_none() {
             return Ok(());
         }
-        let too_old = SchemaTooOld::new(self.list, applied);
+        let too_old = SchemaTooOld { applied: applied.version, latest: self.latest() };
         Err(StoreError::permanent(self.store, operation, too_old))
     }
-}
 
-/// Returns the migrations that are still to be applied, each with its version; none where the table
-/// is newer than this release but compatible with it.
-///
-/// # Errors
-/// Fails if the table is newer than this release and not compatible with it.
-pub fn pending_migrations(
-    migrations: &'static [Migration],
-    applied: AppliedVersion,
-) -> Result<impl Iterator<Item = (i64, &'static Migration)>, SchemaTooNew> {
-    let latest = latest(migrations);
-    if applied.compatible_from > latest {
-        return Err(SchemaTooNew { applied, latest });
+    fn latest(&self) -> i64 {
+        i64::try_from(self.list.len()).unwrap_or(i64::MAX)
     }
-    Ok((1..).zip(migrations).filter(move |(version, _)| *version > applied.version))
-}
-
-fn latest(migrations: &[Migration]) -> i64 {
-    i64::try_from(migrations.len()).unwrap_or(i64::MAX)
 }
 
 /// The table is newer than this release can use.
@@ -100,7 +88,7 @@ fn latest(migrations: &[Migration]) -> i64 {
      this one knows versions up to {latest}: upgrade this instance",
     applied.version, applied.compatible_from
 )]
-pub struct SchemaTooNew {
+struct SchemaTooNew {
     applied: AppliedVersion,
     latest: i64,
 }
@@ -111,15 +99,7 @@ pub struct SchemaTooNew {
     "the table has schema version {applied} (0: it does not exist), and this release needs \
      version {latest}; call `migrate()` on the store at start"
 )]
-pub struct SchemaTooOld {
+struct SchemaTooOld {
     applied: i64,
     latest: i64,
-}
-
-impl SchemaTooOld {
-    /// Creates the error of a table to which only the migrations up to `applied` were applied.
-    #[must_use]
-    pub fn new(migrations: &[Migration], applied: AppliedVersion) -> Self {
-        Self { applied: applied.version, latest: latest(migrations) }
-    }
 }

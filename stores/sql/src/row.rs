@@ -1,12 +1,13 @@
 //! Decoding of rows.
 
+use std::time::Duration;
+
 use sqlx::{ColumnIndex, Decode, Row, Type};
 
-use crate::{
-    UnreadableColumn, abandoned_from_code, duration, fixed_bytes, state_from_code, timestamp,
-};
 use idempotent_core::{
-    Fingerprint, Lease, OwnerToken, Principal, Record, RecordId, ShortText, clock::Timestamp,
+    Abandoned, Fingerprint, Lease, OwnerToken, Principal, Record, RecordId, RecordState, ShortText,
+    clock::Timestamp,
+    protocol::{Fence, Snapshot},
 };
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
@@ -105,4 +106,60 @@ where
         id: RecordId::from_bytes(fixed_bytes("id", &bytes("id")?)?),
         owner: OwnerToken::from_bytes(fixed_bytes("owner", &bytes("owner")?)?),
     })
+}
+
+/// What a lookup returns of a record.
+pub fn snapshot((record, at): TimedRecord) -> Option<Snapshot> {
+    record.filter(|record| !record.is_expired(at)).map(|record| Snapshot::new(record, at))
+}
+
+/// The outcome of a statement that compares the owner, from whether it changed a record.
+pub fn fence(changed: bool) -> Fence {
+    if changed { Fence::Passed } else { Fence::Fenced }
+}
+
+/// Decodes the column `abandoned`.
+fn abandoned_from_code(code: i64) -> Result<Abandoned, UnreadableColumn> {
+    match code {
+        0 => Ok(Abandoned::Retry),
+        1 => Ok(Abandoned::Hold),
+        _ => Err(UnreadableColumn { column: "abandoned" }),
+    }
+}
+
+/// Decodes the columns `state` and `recording`.
+fn state_from_code(code: i64, recording: Option<Vec<u8>>) -> Result<RecordState, UnreadableColumn> {
+    match (code, recording) {
+        (1, None) => Ok(RecordState::InFlight),
+        (2, Some(recording)) => Ok(RecordState::Completed(recording.into())),
+        (3, None) => Ok(RecordState::Held),
+        (1..=3, _) => Err(UnreadableColumn { column: "recording" }),
+        _ => Err(UnreadableColumn { column: "state" }),
+    }
+}
+
+/// Decodes a column of fixed length.
+fn fixed_bytes<const N: usize>(
+    column: &'static str,
+    bytes: &[u8],
+) -> Result<[u8; N], UnreadableColumn> {
+    bytes.try_into().map_err(|_| UnreadableColumn { column })
+}
+
+/// Decodes a column that holds a time.
+fn timestamp(column: &'static str, millis: i64) -> Result<Timestamp, UnreadableColumn> {
+    u64::try_from(millis).map(Timestamp::from_millis).map_err(|_| UnreadableColumn { column })
+}
+
+/// Decodes a column that holds a duration.
+fn duration(column: &'static str, millis: i64) -> Result<Duration, UnreadableColumn> {
+    u64::try_from(millis).map(Duration::from_millis).map_err(|_| UnreadableColumn { column })
+}
+
+/// A column holds a value that no version of this library writes. Its record is neither run again
+/// nor replayed.
+#[derive(Debug, thiserror::Error)]
+#[error("the record's column `{column}` cannot be read")]
+struct UnreadableColumn {
+    column: &'static str,
 }

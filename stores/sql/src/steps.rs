@@ -1,16 +1,18 @@
 //! The atomic steps that every SQL store has: the list of their files, and their parameters.
 
+use std::time::Duration;
+
 use sqlx::SqlStr;
 
-use crate::{
-    abandoned_code, sql_millis,
-    statement::{Statement, Value},
-    status_code,
-};
+use crate::statement::{Statement, Value};
 use idempotent_core::{
-    Abandoned, Lease, OwnerToken, RecordId, ShortText,
+    Abandoned, EncodedRecording, Lease, OwnerToken, RecordId, ShortText,
+    clock::millis,
     protocol::{Claim, Note},
 };
+
+/// How many held records one statement of a purge marks.
+pub const MARKED_PER_STATEMENT: u32 = 10_000;
 
 /// Calls a macro with the names of the steps, which are those of their files.
 #[macro_export]
@@ -191,4 +193,35 @@ fn fenced<'a>(text: &'a SqlStr, lease: &'a Lease) -> Statement<'a> {
 fn completing<'a>(text: &'a SqlStr, lease: &'a Lease, recording: &'a [u8]) -> Statement<'a> {
     let values = [Value::bytes(recording), Value::Int(status_code(recording))];
     Statement { confidential: true, ..fenced(text, lease).with_values(values) }
+}
+
+/// A duration in milliseconds for a statement, at most 1,000 years, so that no sum with a current
+/// time overflows.
+pub fn sql_millis(duration: Duration) -> i64 {
+    const MAX: u64 = 1_000 * 366 * 24 * 60 * 60 * 1_000;
+    i64::try_from(millis(duration).min(MAX)).unwrap_or(i64::MAX)
+}
+
+/// Encodes the column `abandoned`.
+pub fn abandoned_code(abandoned: Abandoned) -> i64 {
+    match abandoned {
+        Abandoned::Retry => 0,
+        Abandoned::Hold => 1,
+    }
+}
+
+/// The status of a recording for the column `status`; 0 if it is unknown.
+pub fn status_code(recording: &[u8]) -> i64 {
+    EncodedRecording::status_of(recording).unwrap_or_default().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_duration_overflows_the_sum_with_a_present_time() {
+        assert_eq!(sql_millis(Duration::from_secs(1)), 1_000);
+        assert!(sql_millis(Duration::MAX) < i64::MAX / 2);
+    }
 }

@@ -65,17 +65,12 @@ impl SqliteOptions {
     }
 
     pub(crate) async fn open(self, url: &str) -> Result<Engine, StoreError> {
-        let table = self.table_name()?;
+        let table = TableName::of_option(NAME, "table", &self.table)?;
         Ok(Engine::new(connect::open(url).await?, table, self.limits))
     }
 
     pub(crate) async fn share(self, pool: SqlitePool) -> Result<Engine, StoreError> {
-        let table = self.table_name()?;
+        let table = TableName::of_option(NAME, "table", &self.table)?;
         Ok(Engine::new(connect::share(pool).await?, table, self.limits))
-    }
-
-    fn table_name(&self) -> Result<TableName, StoreError> {
-        TableName::of_option("table", &self.table)
-            .map_err(|invalid| StoreError::permanent(NAME, "connect", invalid))
     }
 }

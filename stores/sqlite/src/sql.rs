@@ -9,9 +9,9 @@ use idempotent_core::{
     protocol::{Claim, Note, Renewal},
 };
 use idempotent_sql::{
-    TableName, for_each_step, sql_millis,
+    TableName, for_each_step,
     statement::{Statement, Value, shared_text},
-    steps::Steps,
+    steps::{Steps, sql_millis},
 };
 
 pub(crate) mod query;

@@ -22,7 +22,11 @@ use idempotent_core::{
     },
     store::{Store, Transactions},
 };
-use idempotent_sql::{MARKED_PER_STATEMENT, fence, statement::Statement, steps::Steps};
+use idempotent_sql::{
+    fence, snapshot,
+    statement::Statement,
+    steps::{MARKED_PER_STATEMENT, Steps},
+};
 
 /// Within which time the runtime sends the end of an attempt again if it fails.
 const END_RESENT: Duration = Duration::from_millis(1_500);
@@ -203,8 +207,7 @@ impl Store for SqliteStore {
     }
 
     async fn look_up(&self, id: &RecordId) -> Result<Option<Snapshot>, StoreError> {
-        let (record, at) = self.engine.read("look up", id).await?;
-        Ok(record.filter(|record| !record.is_expired(at)).map(|record| Snapshot::new(record, at)))
+        self.engine.read("look up", id).await.map(snapshot)
     }
 
     async fn resolve(

@@ -108,7 +108,7 @@ pub(crate) async fn outcome_without_write(
     id: &RecordId,
     claim: &Claim,
 ) -> Result<Option<ClaimOutcome>, StoreError> {
-    let existing = engine.statements("claim").await?.existing(id);
+    let existing = engine.statements("claim").await?.steps.existing(id);
     // A read waits for a lock on the table only.
     let rows = engine.execute("claim", existing, Resend::UnlessLocked).await?;
     Ok(claimed(&rows)?.and_then(|found| unchanged(found, claim)))
@@ -129,9 +129,9 @@ pub(crate) async fn write_claim(
     let statement = if expired {
         statements.start_over(id, claim, &seen.owner)
     } else if new.state == RecordState::Held {
-        statements.hold(id, claim, &seen.owner)
+        statements.steps.hold(id, claim, &seen.owner)
     } else if new.owner != claim.owner {
-        statements.shorten(&lease)
+        statements.steps.shorten(&lease)
     } else if seen.owner == claim.owner {
         let renewal = [Renewal::new(lease, claim.lease)];
         return extend(engine, &renewal).await;

@@ -11,6 +11,7 @@ use sqlx::PgConnection;
 use crate::{
     engine::Engine,
     error::{NoResponse, error_class, no_response},
+    sql::statements::batches::{claim_batch, complete_batch},
 };
 use idempotent_core::{
     Lease, RecordId,
@@ -115,8 +116,8 @@ async fn claim_keys(
     let firsts: Vec<_> = firsts.collect();
     let fingerprints: Vec<_> =
         firsts.iter().map(|(_, claim)| claim.fingerprint.to_bytes()).collect();
-    let statements = engine.try_statements().await?;
-    let statement = statements.claim_batch(&firsts, &fingerprints, LARGE_RECORDING, bytes);
+    let text = &engine.try_statements().await?.claim_batch;
+    let statement = claim_batch(text, &firsts, &fingerprints, LARGE_RECORDING, bytes);
     let rows = engine.execute_batch(connection?, &statement).await?;
     // A record without its recording, or that cannot be read, is left out: its claim is executed
     // alone.
@@ -154,7 +155,7 @@ async fn complete_records(
 ) -> Result<HashSet<Lease>, sqlx::Error> {
     let completions = batch.iter().map(|(step, _)| (&step.lease, step.recording.as_ref()));
     let completions: Vec<_> = completions.collect();
-    let statement = engine.try_statements().await?.complete_batch(&completions);
+    let statement = complete_batch(&engine.try_statements().await?.complete_batch, &completions);
     let rows = engine.execute_batch(connection?, &statement).await?;
     // As for claims.
     Ok(rows.iter().filter_map(|row| idempotent_sql::lease_from_row(row).ok()).collect())

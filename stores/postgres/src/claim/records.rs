@@ -7,13 +7,12 @@ use sqlx::{Row as _, postgres::PgRow};
 use crate::{
     engine::{Engine, Resend},
     error::NAME,
-    sql::statement::Statement,
 };
 use idempotent_core::{
-    Lease, Record, RecordId, ShortText, StoreError,
+    Lease, RecordId, ShortText, StoreError,
     protocol::{RenewOutcome, Renewal, Resolution, ResolveOutcome, ResumablePage, Snapshot},
 };
-use idempotent_sql::MARKED_PER_STATEMENT;
+use idempotent_sql::{snapshot, statement::Statement, steps::MARKED_PER_STATEMENT};
 
 /// The number of leases in one statement, so that it ends well before the server's time limit.
 const RENEWALS_PER_STATEMENT: usize = 1_000;
@@ -54,12 +53,8 @@ pub(crate) async fn look_up(
     engine: &Engine,
     id: &RecordId,
 ) -> Result<Option<Snapshot>, StoreError> {
-    let statement = engine.statements("look up").await?.read(id);
-    let read = engine.read("look up", statement).await?;
-    let record = |(record, at): (Option<Record>, _)| {
-        record.filter(|record| !record.is_expired(at)).map(|record| (record, at))
-    };
-    Ok(read.and_then(record).map(|(record, at)| Snapshot::new(record, at)))
+    let statement = engine.statements("look up").await?.steps.read(id);
+    Ok(engine.read("look up", statement).await?.and_then(snapshot))
 }
 
 pub(crate) async fn resolve(
@@ -67,24 +62,24 @@ pub(crate) async fn resolve(
     seen: &Lease,
     resolution: &Resolution,
 ) -> Result<ResolveOutcome, StoreError> {
-    let statements = engine.statements("resolve").await?;
+    let steps = &engine.statements("resolve").await?.steps;
     let statement = match resolution {
-        Resolution::Complete(recording) => statements.resolve_complete(seen, recording),
-        Resolution::Release => statements.resolve_release(seen),
+        Resolution::Complete(recording) => steps.resolve_complete(seen, recording),
+        Resolution::Release => steps.resolve_release(seen),
     };
     if engine.change("resolve", statement, Resend::UnlessLost).await? {
         return Ok(ResolveOutcome::Resolved);
     }
-    engine.change("resolve", statements.shorten(seen), Resend::Always).await?;
+    engine.change("resolve", steps.shorten(seen), Resend::Always).await?;
     Ok(ResolveOutcome::Conflict)
 }
 
 pub(crate) async fn purge(engine: &Engine, limit: u32) -> Result<u64, StoreError> {
-    let statements = engine.statements("purge").await?;
-    let removed = count_changed(engine, statements.purge(limit)).await?;
+    let steps = &engine.statements("purge").await?.steps;
+    let removed = count_changed(engine, steps.purge(limit)).await?;
     if removed < u64::from(limit) {
-        engine.execute("purge", statements.shorten_expired(), Resend::Always).await?;
-        while count_changed(engine, statements.keep(MARKED_PER_STATEMENT)).await?
+        engine.execute("purge", steps.shorten_expired(), Resend::Always).await?;
+        while count_changed(engine, steps.keep(MARKED_PER_STATEMENT)).await?
             == u64::from(MARKED_PER_STATEMENT)
         {}
     }
@@ -105,7 +100,7 @@ pub(crate) async fn resumable(
     limit: u32,
 ) -> Result<ResumablePage, StoreError> {
     const OPERATION: &str = "find resumable";
-    let statement = engine.statements(OPERATION).await?.resumable(operation, after, limit);
+    let statement = engine.statements(OPERATION).await?.steps.resumable(operation, after, limit);
     let rows = engine.execute(OPERATION, statement, Resend::Always).await?;
     let ids = rows.iter().map(idempotent_sql::id_from_row).collect::<Result<_, _>>();
     let ids = ids.map_err(|source| StoreError::unreadable(NAME, OPERATION, source))?;

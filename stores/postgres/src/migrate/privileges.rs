@@ -25,7 +25,7 @@ pub(crate) async fn verify(engine: &Engine, operation: &'static str) -> Result<(
         // This read fails with an error that says so if there is no table.
         None => {
             let statements = engine.statements(operation).await?;
-            engine.read(operation, statements.read(&RecordId::from_bytes([0; 32]))).await?;
+            engine.read(operation, statements.steps.read(&RecordId::from_bytes([0; 32]))).await?;
             sessions::verify(engine, operation).await
         }
     }

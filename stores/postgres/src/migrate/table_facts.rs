@@ -19,8 +19,7 @@ pub(crate) async fn verify(engine: &Engine, operation: &'static str) -> Result<(
     let row = sqlx::raw_sql(text).fetch_one(&mut *connection).await;
     engine.put_back(connection, row.as_ref());
     let facts = row.and_then(|row| facts(&row)).map_err(to_store_error)?;
-    let verified = facts.verify(&names.table);
-    verified.map_err(|unsuitable| StoreError::permanent(NAME, operation, unsuitable))
+    facts.verify(NAME, operation, &names.table)
 }
 
 fn facts(row: &PgRow) -> Result<TableFacts, sqlx::Error> {

@@ -1,10 +1,10 @@
 //! The names and settings with which the texts of the statements are filled in.
 
-use sqlx::{AssertSqlSafe, SqlSafeStr, SqlStr};
+use sqlx::SqlStr;
 
 use crate::server::timeouts::LOCK_TIMEOUT;
 use idempotent_core::RecordId;
-use idempotent_sql::TableName;
+use idempotent_sql::{TableName, statement::shared_text};
 
 /// Milliseconds since the Unix epoch. The value advances within a statement, so a statement that
 /// needs it twice keeps it in a subquery.
@@ -97,8 +97,7 @@ impl Names {
     }
 
     pub(crate) fn filled(&self, text: &str) -> SqlStr {
-        // Shared, so that clones do not copy the text.
-        AssertSqlSafe(std::sync::Arc::<str>::from(self.fill(text))).into_sql_str()
+        shared_text(self.fill(text))
     }
 }
 

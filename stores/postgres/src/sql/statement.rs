@@ -1,10 +1,11 @@
-//! A statement and its parameters, for each mode of sending it.
+//! A statement and its parameters, in each mode of sending it.
 
-use std::{borrow::Cow, fmt::Write};
+use std::fmt::Write;
 
 use sqlx::{AssertSqlSafe, Postgres, SqlSafeStr, SqlStr, postgres::PgArguments, query::Query};
 
 use crate::server::timeouts::ServerLimits;
+use idempotent_sql::statement::{Statement, Value};
 
 /// Settings of the planner for statements that name many records. With them it looks each record up
 /// by its id. It would otherwise read the whole table while that is small, and keep the plan while
@@ -32,108 +33,72 @@ fn settings(limits: ServerLimits) -> String {
     )
 }
 
-/// A parameter of a statement.
-pub(crate) enum Value<'a> {
-    Bytes(Cow<'a, [u8]>),
-    Int(i64),
-    ByteArrays(Vec<&'a [u8]>),
-    Ints(Vec<i64>),
+/// As a statement with separate parameters, which stays prepared on its connection by default. The
+/// statements decode texts from their bytes.
+pub(crate) fn prepared<'q>(statement: &'q Statement<'_>) -> Query<'q, Postgres, PgArguments> {
+    let query = sqlx::query(statement.text.clone());
+    statement.values.iter().fold(query, |query, value| match value {
+        Value::Bytes(bytes) => query.bind(bytes.as_ref()),
+        Value::Int(int) => query.bind(int),
+        Value::Text(text) => query.bind(text.as_bytes()),
+        Value::ByteArrays(arrays) => query.bind(arrays.as_slice()),
+        Value::Ints(ints) => query.bind(ints.as_slice()),
+    })
 }
 
-/// A statement and its parameters, which can be sent in either mode.
-pub(crate) struct Statement<'a> {
-    pub(crate) text: &'a SqlStr,
-    pub(crate) values: Vec<Value<'a>>,
-    /// Whether a value is a response or the digest of a request. Such a value is never sent as
-    /// text, because the server logs the text of a failing statement.
-    pub(crate) confidential: bool,
-    /// Whether the statement needs [`BY_INDEX`] where its session does not have it.
-    pub(crate) by_index: bool,
+/// Begins a transaction for a statement with separate parameters; it keeps the session in which the
+/// statement is prepared.
+pub(crate) fn begins(
+    limits: ServerLimits,
+    planner: impl IntoIterator<Item = (&'static str, &'static str)>,
+) -> SqlStr {
+    let mut text = format!("BEGIN; {}", settings(limits));
+    for (setting, value) in planner {
+        // Writing to a `String` does not fail.
+        let _ = write!(text, "SET LOCAL {setting} = {value}; ");
+    }
+    AssertSqlSafe(text).into_sql_str()
 }
 
-impl<'a> Statement<'a> {
-    pub(crate) fn new(text: &'a SqlStr, values: Vec<Value<'a>>) -> Self {
-        Self { text, values, confidential: false, by_index: false }
-    }
-
-    pub(crate) fn confidential(text: &'a SqlStr, values: Vec<Value<'a>>) -> Self {
-        Self { confidential: true, ..Self::new(text, values) }
-    }
-
-    /// A statement that looks many records up by their ids, in any session.
-    pub(crate) fn by_index(text: &'a SqlStr, values: Vec<Value<'a>>) -> Self {
-        Self { by_index: true, ..Self::new(text, values) }
-    }
-
-    /// As a statement with separate parameters, which stays prepared on its connection by default.
-    pub(crate) fn prepared(&self) -> Query<'_, Postgres, PgArguments> {
-        self.values.iter().fold(sqlx::query(self.text.clone()), |query, value| match value {
-            Value::Bytes(bytes) => query.bind(bytes.as_ref()),
-            Value::Int(int) => query.bind(int),
-            Value::ByteArrays(arrays) => query.bind(arrays.as_slice()),
-            Value::Ints(ints) => query.bind(ints.as_slice()),
-        })
-    }
-
-    /// Begins a transaction for a statement with separate parameters; it keeps the session in which
-    /// the statement is prepared.
-    pub(crate) fn begins(
-        limits: ServerLimits,
-        planner: impl IntoIterator<Item = (&'static str, &'static str)>,
-    ) -> SqlStr {
-        let mut text = format!("BEGIN; {}", settings(limits));
-        for (setting, value) in planner {
-            // Writing to a `String` does not fail.
-            let _ = write!(text, "SET LOCAL {setting} = {value}; ");
+/// As a single message, and so a single transaction, that leaves nothing in the session. Its
+/// parameters become literals of numbers and hexadecimal digits only, so nothing needs escaping.
+/// Not for [confidential](Statement::confidential) values.
+pub(crate) fn plain(statement: &Statement<'_>) -> AssertSqlSafe<String> {
+    let mut text = settings(ServerLimits::STEP);
+    let mut parts = statement.text.as_str().split('$');
+    text.push_str(parts.next().unwrap_or_default());
+    for part in parts {
+        let end = part.find(|next: char| !next.is_ascii_digit()).unwrap_or(part.len());
+        let (number, rest) = part.split_at(end);
+        let value = number
+            .parse::<usize>()
+            .ok()
+            .and_then(|number| statement.values.get(number.checked_sub(1)?));
+        match value {
+            Some(value) => write_value(&mut text, value),
+            // Part of the name of a schema.
+            None if number.is_empty() => text.push('$'),
+            None => {}
         }
-        AssertSqlSafe(text).into_sql_str()
+        text.push_str(rest);
     }
+    AssertSqlSafe(text)
+}
 
-    /// As a single message, and so a single transaction, that leaves nothing in the session. Its
-    /// parameters become literals of numbers and hexadecimal digits only, so nothing needs
-    /// escaping. Not for [confidential](Self::confidential) values.
-    pub(crate) fn plain(&self) -> AssertSqlSafe<String> {
-        let mut text = settings(ServerLimits::STEP);
-        self.write(&mut text);
-        AssertSqlSafe(text)
-    }
-
-    fn write(&self, text: &mut String) {
-        let mut parts = self.text.as_str().split('$');
-        text.push_str(parts.next().unwrap_or_default());
-        for part in parts {
-            let end = part.find(|next: char| !next.is_ascii_digit()).unwrap_or(part.len());
-            let (number, rest) = part.split_at(end);
-            let value = number
-                .parse::<usize>()
-                .ok()
-                .and_then(|number| self.values.get(number.checked_sub(1)?));
-            match value {
-                Some(value) => value.write(text),
-                // Part of the name of a schema.
-                None if number.is_empty() => text.push('$'),
-                None => {}
-            }
-            text.push_str(rest);
+/// Appends the value as a literal of numbers and hexadecimal digits only.
+fn write_value(text: &mut String, value: &Value<'_>) {
+    match value {
+        Value::Bytes(bytes) => write_bytes(text, bytes),
+        Value::Int(int) => write_int(text, int),
+        Value::Text(value) => write_bytes(text, value.as_bytes()),
+        Value::ByteArrays(arrays) => {
+            write_array(text, arrays, "bytea", |text, bytes| write_bytes(text, bytes))
         }
+        Value::Ints(ints) => write_array(text, ints, "bigint", write_int),
     }
 }
 
-impl Value<'_> {
-    /// Appends the value as a literal of numbers and hexadecimal digits only.
-    pub(crate) fn write(&self, text: &mut String) {
-        match self {
-            Self::Bytes(bytes) => write_bytes(text, bytes),
-            Self::Int(int) => write_int(text, int),
-            Self::ByteArrays(arrays) => {
-                write_array(text, arrays, "bytea", |text, bytes| write_bytes(text, bytes))
-            }
-            Self::Ints(ints) => write_array(text, ints, "bigint", write_int),
-        }
-    }
-}
-
-fn write_bytes(text: &mut String, bytes: &[u8]) {
+pub(crate) fn write_bytes(text: &mut String, bytes: &[u8]) {
     text.reserve(bytes.len() * 2 + 16);
     text.push_str(r"E'\\x");
     text.extend(
@@ -167,18 +132,19 @@ mod tests {
 
     #[test]
     fn a_plain_statement_holds_its_parameters_as_literals() {
-        let text = AssertSqlSafe("SELECT $1, $10, $2 + $2, $3, $4;".to_owned()).into_sql_str();
+        let text = AssertSqlSafe("SELECT $1, $10, $2 + $2, $3, $4, $5;".to_owned()).into_sql_str();
         let (one, two) = ([0x0f_u8, 0xf0], [1_u8]);
         let values = vec![
-            Value::Bytes(Cow::Borrowed(b"'")),
+            Value::bytes(b"'"),
             Value::Int(-7),
             Value::ByteArrays(vec![&one, &two]),
             Value::Ints(vec![]),
+            Value::text("é"),
         ];
-        let plain = Statement::new(&text, values).plain().into_sql_str();
+        let plain = plain(&Statement::new(&text, values)).into_sql_str();
         let expected = [
             r"SELECT E'\\x27'::bytea, , (-7)::bigint + (-7)::bigint, ",
-            r"ARRAY[E'\\x0ff0'::bytea,E'\\x01'::bytea]::bytea[], ARRAY[]::bigint[];",
+            r"ARRAY[E'\\x0ff0'::bytea,E'\\x01'::bytea]::bytea[], ARRAY[]::bigint[], E'\\xc3a9'::bytea;",
         ]
         .concat();
         assert_eq!(

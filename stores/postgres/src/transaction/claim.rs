@@ -157,7 +157,7 @@ async fn read_behind_lock(
     transaction: &mut MarkedTransaction,
     id: &RecordId,
 ) -> Result<Vec<PgRow>, sqlx::Error> {
-    let existing = engine.try_statements().await?.existing(id);
+    let existing = engine.try_statements().await?.steps.existing(id);
     if engine.pools.server.settings.isolation == Isolation::READ_COMMITTED {
         transaction.fetch(existing).await
     } else {

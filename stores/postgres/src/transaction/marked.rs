@@ -18,14 +18,14 @@ use crate::{
         io_thread::in_io_context,
         timeouts::{RESPONSE_TIMEOUT, STATEMENT_GRACE},
     },
-    sql::{mark::savepoint, statement::Statement, statements::Statements},
+    sql::{mark::savepoint, statement::prepared, statements::Statements},
     transaction::{
         settings::{CLOSE_GUARD, reset_after_claim, set_for_claim},
         token::TransactionToken,
     },
 };
 use idempotent_core::{StoreError, protocol::Fence};
-use idempotent_sql::{ConnectionPool, fence};
+use idempotent_sql::{ConnectionPool, fence, statement::Statement};
 
 /// `no_active_sql_transaction`, and `invalid_savepoint_specification`.
 const WITHOUT_SAVEPOINT: [&str; 2] = ["25P01", "3B001"];
@@ -249,7 +249,8 @@ impl MarkedTransaction {
         &mut self,
         statement: Statement<'_>,
     ) -> Result<Vec<PgRow>, sqlx::Error> {
-        let query = statement.prepared().persistent(self.server.mode == StatementMode::Prepared);
+        let persistent = self.server.mode == StatementMode::Prepared;
+        let query = prepared(&statement).persistent(persistent);
         let health = self.health.clone();
         health.exchange(RESPONSE_TIMEOUT, query.fetch_all(self.connection_mut())).await
     }

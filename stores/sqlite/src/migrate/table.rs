@@ -30,8 +30,7 @@ pub(crate) async fn verify_table(
         let missing = MissingTable { operation, table: table.clone(), source: None };
         return Err(StoreError::permanent(NAME, operation, missing));
     }
-    let verified = facts.verify(table);
-    verified.map_err(|unsuitable| StoreError::permanent(NAME, operation, unsuitable))
+    facts.verify(NAME, operation, table)
 }
 
 /// Whether the table exists, and what is known of it.

@@ -1,9 +1,12 @@
 //! The statements that insert the record of a claim in a transaction.
 
-use super::{Statements, bytes, fingerprint, principal};
-use crate::sql::statement::{Statement, Value};
+use sqlx::SqlStr;
+
 use idempotent_core::{RecordId, clock::Timestamp, protocol::Claim};
-use idempotent_sql::{abandoned_code, sql_millis, status_code};
+use idempotent_sql::{
+    statement::{Statement, Value},
+    steps::{abandoned_code, claiming, first_values, status_code},
+};
 
 /// A claim in a transaction that has not written its record yet.
 pub(crate) struct NewRecord {
@@ -14,45 +17,23 @@ pub(crate) struct NewRecord {
 }
 
 impl NewRecord {
-    fn values(&self) -> Vec<Value<'_>> {
+    pub(super) fn insert<'a>(&'a self, text: &'a SqlStr) -> Statement<'a> {
         let Self { id, claim, at } = self;
-        vec![
-            bytes(id.as_bytes()),
-            fingerprint(claim),
-            bytes(claim.owner.as_bytes()),
-            Value::Int(sql_millis(claim.lease)),
-            Value::Int(sql_millis(claim.ttl)),
-            bytes(claim.operation.as_bytes()),
-            bytes(principal(claim)),
-            Value::Int(i64::try_from(at.as_millis()).unwrap_or(i64::MAX)),
-        ]
-    }
-}
-
-impl Statements {
-    pub(crate) fn insert_in_transaction<'a>(
-        &'a self,
-        new: &'a NewRecord,
-        token: i64,
-    ) -> Statement<'a> {
-        let mut values = new.values();
-        values.push(Value::Int(token));
-        Statement::confidential(&self.insert_in_transaction, values)
+        // The statement says what the policy is.
+        let [ttl, _, operation, principal] = first_values(claim, claim.abandoned);
+        let at = Value::Int(i64::try_from(at.as_millis()).unwrap_or(i64::MAX));
+        claiming(text, id, claim).with_values([ttl, operation, principal, at])
     }
 
-    pub(crate) fn insert_completed_in_transaction<'a>(
+    pub(super) fn insert_completed<'a>(
         &'a self,
-        new: &'a NewRecord,
+        text: &'a SqlStr,
         recording: &'a [u8],
-        token: i64,
     ) -> Statement<'a> {
-        let mut values = new.values();
-        values.extend([
-            Value::Int(abandoned_code(new.claim.abandoned)),
-            bytes(recording),
+        self.insert(text).with_values([
+            Value::Int(abandoned_code(self.claim.abandoned)),
+            Value::bytes(recording),
             Value::Int(status_code(recording)),
-            Value::Int(token),
-        ]);
-        Statement::confidential(&self.insert_completed_in_transaction, values)
+        ])
     }
 }

@@ -5,8 +5,10 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use sqlx::SqlStr;
 
-use super::{Names, bytes};
-use crate::sql::names::lock_bits;
+use crate::sql::{
+    names::{Names, lock_bits},
+    statement::write_bytes,
+};
 use idempotent_core::RecordId;
 
 /// Takes the lock of a key unless another transaction has it.
@@ -37,7 +39,7 @@ impl SessionStatements {
         let Self { table, .. } = self;
         let mut text = format!("EXECUTE idempotent_lock_{table:x}({}); ", lock_bits(id));
         text.push_str(&format!("EXECUTE idempotent_read_{table:x}("));
-        bytes(id.as_bytes()).write(&mut text);
+        write_bytes(&mut text, id.as_bytes());
         text.push(')');
         text
     }
