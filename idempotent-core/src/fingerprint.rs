@@ -80,7 +80,7 @@ impl fmt::Debug for RequestDigest {
 ///
 /// The digest is SHA-256 over parts, each with its length, and a body. Which parts a request has is
 /// for the caller to say: `idempotent-http` for an HTTP request, and a
-/// [job](crate::runtime::Job) for its input.
+/// [job](crate::job::Job) for its input.
 #[derive(Clone, Debug)]
 pub struct Digester {
     hasher: Sha256,

@@ -41,7 +41,7 @@ pub struct Record {
     /// When the operation was completed, by its handler or by an operator.
     pub completed_at: Option<Timestamp>,
     /// The status of the recorded response. `None` for an outcome without one, such as the result
-    /// of a [job](crate::runtime::Job).
+    /// of a [job](crate::job::Job).
     pub status: Option<u16>,
     /// What the handler has noted about its work.
     pub notes: Notes,

@@ -23,7 +23,7 @@ impl EncodedRecording {
 
     /// Adds the checksum to a version and an outcome. A recording that is kept must have a version
     /// that no other encoding uses; 1 is that of a response, and 2 that of the result of a
-    /// [job](crate::runtime::Job).
+    /// [job](crate::job::Job).
     ///
     /// The checksum takes 4 bytes; with that capacity left, nothing is copied.
     #[must_use]

@@ -157,7 +157,7 @@ impl<S: GroupedStep, R> GroupCommit<S, R> {
 
     /// Waits for a step's turn. If the step queues while no batch runs, or while all batches that
     /// run are late, `start` is called, which must start a task that executes all
-    /// [batches](Self::batches).
+    /// batches.
     ///
     /// A step waits in the queue for as long as it would wait for a connection. If too many batches
     /// are late for one more, it is executed alone.
