@@ -21,7 +21,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use crate::helpers::{id, number, request, sql, store};
+use crate::helpers::{id, number, request, sql, store, with};
 use test_support::{
     cuts::{digest, runtime},
     timing::one_of_five_within,
@@ -377,10 +377,7 @@ async fn waits_are_bounded_on_connections_of_the_application_and_in_simple_queri
     let (store, url) = store().await;
     let pool = PgPoolOptions::new().max_connections(3).connect(&url).await.unwrap();
     let shared = PostgresStore::from_pool(pool.clone()).await.unwrap();
-    let uncached =
-        PostgresStore::connect(&crate::helpers::with(&url, "statement-cache-capacity=0"))
-            .await
-            .unwrap();
+    let uncached = PostgresStore::connect(&with(&url, "statement-cache-capacity=0")).await.unwrap();
     let lease = claim_new_key(&store).await;
     let other = hold_lock(&url, "SELECT FROM idempotency_records FOR UPDATE").await;
     for store in [shared, uncached] {

@@ -13,7 +13,7 @@ use idempotent_postgres::PostgresStore;
 use sqlx::{Connection as _, PgConnection, PgPool};
 use tokio::time::sleep;
 
-use crate::helpers::{id, number, request, store, store_with};
+use crate::helpers::{id, number, request, sql, store, store_with, with};
 
 const DONE: Bytes = Bytes::from_static(b"done");
 
@@ -97,7 +97,7 @@ async fn a_duplicate_of_another_process_is_in_flight_at_once_or_waits_for_the_re
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tables_of_the_same_name_in_other_schemas_have_other_locks() {
     let (store, url) = store().await;
-    crate::helpers::sql(&url, "CREATE SCHEMA other; CREATE SCHEMA named".to_owned()).await;
+    sql(&url, "CREATE SCHEMA other; CREATE SCHEMA named".to_owned()).await;
     let options =
         format!("{}options=-c%20search_path%3D", if url.contains('?') { "&" } else { "?" });
     let other = PostgresStore::connect(&format!("{url}{options}other")).await.unwrap();
@@ -194,7 +194,7 @@ pub(super) async fn claim_as_before(
 async fn beside_the_previous_statements_one_attempt_commits() {
     let (store, url) = store().await;
     let effect = "CREATE TABLE effects (id bytea)";
-    crate::helpers::sql(&url, effect).await;
+    sql(&url, effect).await;
     for earlier_first in [true, false] {
         let id = id();
         let (lease, mut transaction) = granted(&store, &id).await;
@@ -262,7 +262,7 @@ async fn no_transaction_has_statements_that_no_other_transaction_has() {
                          ON d.oid = s.dbid WHERE d.datname = current_database()";
     const TRANSACTIONS: i64 = 10;
     let (store, url) = store().await;
-    crate::helpers::sql(&url, "CREATE EXTENSION pg_stat_statements".to_owned()).await;
+    sql(&url, "CREATE EXTENSION pg_stat_statements".to_owned()).await;
     let mut texts = Vec::new();
     for _ in 0..3 {
         for _ in 0..TRANSACTIONS {
@@ -330,8 +330,7 @@ async fn duplicates_that_wait_for_other_processes_leave_the_connections_to_new_k
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_claim_in_a_transaction_waits_briefly_for_a_locked_table() {
     let (store, url) = store().await;
-    let plain =
-        PostgresStore::connect(&crate::helpers::with(&url, "statement-cache-capacity=0")).await;
+    let plain = PostgresStore::connect(&with(&url, "statement-cache-capacity=0")).await;
     let shared = PostgresStore::from_pool(PgPool::connect(&url).await.unwrap()).await;
     for store in [store, plain.unwrap(), shared.unwrap()] {
         // A session in which the store has prepared its statements, and a new one.
@@ -363,7 +362,7 @@ async fn the_statements_of_a_handler_have_the_limits_of_its_session() {
     let (_, url) = store().await;
     let limits = "options=-c%20lock_timeout%3D1234%20-c%20statement_timeout%3D56789";
     for more in ["", "&statement-cache-capacity=0"] {
-        let url = crate::helpers::with(&url, &format!("{limits}{more}"));
+        let url = with(&url, &format!("{limits}{more}"));
         let store = PostgresStore::connect(&url).await.unwrap();
         for _ in 0..2 {
             let (_, mut transaction) = granted(&store, &id()).await;
