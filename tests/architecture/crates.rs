@@ -6,7 +6,12 @@ use crate::cargo;
 
 /// The packages in a crate's tree of normal dependencies.
 fn tree(arguments: &[&str]) -> Vec<String> {
-    let tree = ["tree", "--offline", "--edges", "normal", "--prefix", "none", "--format", "{p}"];
+    tree_of("normal", arguments)
+}
+
+/// The packages in a crate's tree of dependencies of these kinds.
+fn tree_of(edges: &str, arguments: &[&str]) -> Vec<String> {
+    let tree = ["tree", "--offline", "--edges", edges, "--prefix", "none", "--format", "{p}"];
     let lines = cargo(&[&tree, arguments].concat());
     lines.iter().filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect()
 }
@@ -48,6 +53,7 @@ fn the_core_depends_on_no_http_crate_and_no_backend() {
     assert_without(&tree, &[BACKENDS, FRAMEWORKS].concat());
 }
 
+/// Neither do its tests.
 #[test]
 fn a_store_depends_on_no_framework_and_on_no_other_backend() {
     for (store, backend, others) in [
@@ -55,9 +61,11 @@ fn a_store_depends_on_no_framework_and_on_no_other_backend() {
         ("idempotent-postgres", "sqlx-postgres", &["sqlx-sqlite", "redis", "rustls"][..]),
         ("idempotent-redis", "redis", &["sqlx", "sqlx-core", "deadpool"][..]),
     ] {
-        let tree = tree(&["-p", store, "--all-features"]);
-        assert!(tree.iter().any(|package| package == backend), "{tree:?}");
-        assert_without(&tree, &[others, FRAMEWORKS].concat());
+        for edges in ["normal", "normal,build,dev"] {
+            let tree = tree_of(edges, &["-p", store, "--all-features"]);
+            assert!(tree.iter().any(|package| package == backend), "{tree:?}");
+            assert_without(&tree, &[others, FRAMEWORKS].concat());
+        }
     }
 }
 
@@ -106,6 +114,10 @@ fn only_the_tests_enable_the_internals() {
     for package in metadata["packages"].as_array().unwrap() {
         let name = package["name"].as_str().unwrap();
         for dependency in package["dependencies"].as_array().unwrap() {
+            // A store's tests depend on the store.
+            if dependency["kind"] == "dev" && dependency["name"] == name {
+                continue;
+            }
             let features = dependency["features"].as_array().unwrap();
             if features.iter().any(|feature| feature == "internals") {
                 enabled.push(name);
@@ -118,6 +130,7 @@ fn only_the_tests_enable_the_internals() {
             );
         }
     }
+    enabled.sort_unstable();
     enabled.dedup();
-    assert_eq!(enabled, ["tests", "fuzz-targets", "simulation"]);
+    assert_eq!(enabled, ["fuzz-targets", "simulation", "test-support", "tests"]);
 }

@@ -11,6 +11,7 @@ mod background;
 mod cancellation;
 mod claims;
 mod corpora;
+mod debug_output;
 mod deferral;
 mod deferred_memory;
 mod deferred_outcomes;

@@ -1,42 +1,30 @@
-//! The conformance suite, and random histories, on every store.
+//! The conformance suite itself, the memory store in it, and random histories that are shortened
+//! when they fail.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use idempotent_core::{
     Abandoned,
     conformance::{self, Action, CASES, TestedStore, follow, history},
-    protocol::{ClaimOutcome, Fence, Rejection, ResolveOutcome},
     store::memory::MemoryStore,
-    transition::EventOutcome,
 };
-use idempotent_sqlite::SqliteStore;
 use proptest::{collection::vec, prelude::*};
 
-use crate::support::{File, Memory, Sqlite};
-use test_support::longest_durations;
+use test_support::{
+    histories::assert_not_vacuous,
+    longest_durations,
+    subjects::{memory::ShiftedMemory, sqlite::ShiftedSqlite},
+};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_memory_store_conforms() {
-    conformance::check(|| async { Memory::new() }).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn the_sqlite_store_conforms() {
-    conformance::check(Sqlite::new).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn the_sqlite_store_conforms_in_batches() {
-    conformance::check(Sqlite::batched).await;
+    conformance::check(|| async { ShiftedMemory::new() }).await;
 }
 
 /// Where a test cannot set the clock back, the cases about that pass without checking anything.
 #[tokio::test]
-async fn the_clock_of_each_subject_can_be_set_back() {
-    assert!(Memory::new().set_back(Duration::ZERO).await);
-    let sqlite = Sqlite::new().await;
-    sqlite.store().migrate().await.unwrap();
-    assert!(sqlite.set_back(Duration::ZERO).await);
+async fn the_clock_of_the_memory_store_can_be_set_back() {
+    assert!(ShiftedMemory::new().set_back(Duration::ZERO).await);
 }
 
 #[test]
@@ -47,60 +35,13 @@ fn no_two_cases_have_the_same_name() {
     assert_eq!(names.len(), CASES.len());
 }
 
-/// How often each kind of outcome occurred.
-fn tally(outcomes: &[EventOutcome]) -> BTreeMap<&'static str, usize> {
-    let mut tally = BTreeMap::new();
-    for outcome in outcomes {
-        let kind = match outcome {
-            EventOutcome::Claim(ClaimOutcome::Granted { attempt: 1 }) => "granted",
-            EventOutcome::Claim(ClaimOutcome::Granted { .. }) => "taken over",
-            EventOutcome::Claim(ClaimOutcome::Rejected(Rejection::Completed(_))) => "replayed",
-            EventOutcome::Claim(ClaimOutcome::Rejected(Rejection::InFlight { .. })) => "in flight",
-            EventOutcome::Claim(ClaimOutcome::Rejected(Rejection::Held { .. })) => "held",
-            EventOutcome::Claim(ClaimOutcome::Rejected(Rejection::Mismatch { .. })) => "mismatch",
-            EventOutcome::Fence(Fence::Passed) => "passed",
-            EventOutcome::Fence(Fence::Fenced) => "fenced",
-            EventOutcome::Resolve(ResolveOutcome::Resolved) => "resolved",
-            EventOutcome::Resolve(ResolveOutcome::Conflict) => "conflict",
-            EventOutcome::Purge(true) => "purged",
-            EventOutcome::Purge(false) => "not purged",
-        };
-        *tally.entry(kind).or_default() += 1;
-    }
-    tally
-}
-
-fn assert_not_vacuous(outcomes: &[EventOutcome], at_least: usize) {
-    let tally = tally(outcomes);
-    assert_eq!(tally.len(), 12, "a kind of outcome never occurred: {tally:?}");
-    assert!(tally.values().all(|count| *count >= at_least), "{tally:?}");
-}
-
 #[tokio::test]
 async fn the_memory_store_follows_the_state_machine_through_long_histories() {
     let mut outcomes = Vec::new();
     for seed in 0..50 {
-        outcomes.extend(follow(Arc::new(Memory::new()), &history(seed, 400)).await);
+        outcomes.extend(follow(Arc::new(ShiftedMemory::new()), &history(seed, 400)).await);
     }
     assert_not_vacuous(&outcomes, 50);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn the_sqlite_store_follows_the_state_machine_through_long_histories() {
-    let mut outcomes = Vec::new();
-    for seed in 0..4 {
-        outcomes.extend(follow(Arc::new(Sqlite::new().await), &history(seed, 400)).await);
-    }
-    assert_not_vacuous(&outcomes, 2);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn the_sqlite_store_follows_the_state_machine_in_batches() {
-    let mut outcomes = Vec::new();
-    for seed in 0..4 {
-        outcomes.extend(follow(Arc::new(Sqlite::batched().await), &history(seed, 400)).await);
-    }
-    assert_not_vacuous(&outcomes, 2);
 }
 
 fn steps(at_most: usize) -> impl Strategy<Value = Vec<Action>> {
@@ -139,7 +80,7 @@ fn run<F: Future>(test: F) -> F::Output {
 proptest! {
     #[test]
     fn the_memory_store_follows_the_state_machine(steps in steps(60)) {
-        run(follow(Arc::new(Memory::new()), &steps));
+        run(follow(Arc::new(ShiftedMemory::new()), &steps));
     }
 }
 
@@ -148,17 +89,11 @@ proptest! {
 
     #[test]
     fn the_sqlite_store_follows_the_state_machine(steps in steps(60)) {
-        run(async { follow(Arc::new(Sqlite::new().await), &steps).await });
+        run(async { follow(Arc::new(ShiftedSqlite::new().await), &steps).await });
     }
 }
 
 #[tokio::test]
 async fn durations_of_any_length_are_accepted() {
-    longest_durations::assert_accepted(std::sync::Arc::new(MemoryStore::new())).await;
-    let file = File::new();
-    let store = file.open().await;
-    store.migrate().await.unwrap();
-    longest_durations::assert_accepted(store).await;
-    longest_durations::assert_accepted(SqliteStore::from_pool(file.pool().await).await.unwrap())
-        .await;
+    longest_durations::assert_accepted(Arc::new(MemoryStore::new())).await;
 }

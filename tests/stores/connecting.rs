@@ -14,18 +14,16 @@ use idempotent_core::{OwnerToken, Store, store::memory::MemoryStore};
 use idempotent_postgres::PostgresStore;
 use idempotent_sqlite::SqliteStore;
 
-use crate::support::File;
-use test_support::without_runtime;
+use test_support::{
+    error_chain,
+    servers::postgres::database,
+    subjects::{redis::TestServer, sqlite::File},
+    without_runtime,
+};
 use tokio::{net::TcpListener, time::timeout};
 
 /// How long a store may wait for a server when it is opened, on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
-
-/// An error and its causes, as in a log.
-pub(crate) fn error_chain(error: &dyn Error) -> String {
-    let causes = std::iter::successors(Some(error), |error| (*error).source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
-}
 
 async fn connect_error(url: &str) -> ConnectError {
     connect(url).await.map(drop).unwrap_err()
@@ -35,7 +33,8 @@ async fn connect_error(url: &str) -> ConnectError {
 async fn a_url_opens_its_store() {
     let file = File::new();
     let slashes = file.url().replacen("sqlite:", "sqlite://", 1);
-    for url in ["memory:", &file.url(), &slashes] {
+    let (postgres, redis) = (database().await, TestServer::start());
+    for url in ["memory:", &file.url(), &slashes, &postgres, redis.url()] {
         let store = connect(url).await.unwrap();
         store.migrate().await.unwrap();
         let id = idempotent_core::RecordId::from_bytes([7; 32]);

@@ -1,5 +1,5 @@
-//! The stores: the conformance suite, comparisons with the state machine, and tests of each store's
-//! particular behavior.
+//! What several stores have in common, and the conformance suite itself. The tests of one store are
+//! in its crate.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -8,21 +8,9 @@
     reason = "helpers of tests are tests"
 )]
 
-mod batches;
-mod concurrent_transactions;
+mod columns;
 mod conformance;
 mod connecting;
-mod debug_output;
-mod deferred;
 mod faults;
-mod hostile;
-mod lost_commits;
-mod moved_files;
-mod mutants;
-mod postgres;
-mod redis;
-mod schema;
-mod shared_file;
-mod shared_pool;
-mod sqlite;
-mod support;
+mod group_commit;
+mod suite_mutants;

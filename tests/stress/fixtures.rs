@@ -3,12 +3,9 @@
 
 use std::{
     any::Any,
-    path::PathBuf,
     sync::Arc,
     time::{Duration, Instant},
 };
-
-use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
 use super::{
     check_then_act::CheckThenActStore,
@@ -21,10 +18,13 @@ use idempotent_core::{
 };
 use idempotent_postgres::{PostgresStore, internals::batched_postgres};
 use idempotent_redis::{RedisStore, internals::with_large_recordings_from};
-use idempotent_sqlite::{SqliteStore, internals::batched_sqlite};
-use test_support::servers::{
-    postgres::shared,
-    redis::{IN_MEMORY, Server},
+use idempotent_sqlite::internals::batched_sqlite;
+use test_support::{
+    servers::{
+        postgres::database,
+        redis::{IN_MEMORY, Server},
+    },
+    subjects::sqlite::File,
 };
 
 /// Stores that share their records, and the resources that they need.
@@ -109,45 +109,6 @@ impl Clock for YieldingClock {
 /// A unique name.
 pub(super) fn unique() -> String {
     format!("s{}", hex(OwnerToken::random().unwrap().as_bytes()))
-}
-
-/// A SQLite database that is removed when this is dropped.
-pub(super) struct File(PathBuf);
-
-impl File {
-    pub(super) fn new() -> Self {
-        let folder = std::env::temp_dir().join(format!("idempotent-stress-{}", unique()));
-        std::fs::create_dir(&folder).unwrap();
-        Self(folder)
-    }
-
-    pub(super) fn url(&self) -> String {
-        format!("sqlite:{}", self.0.join("records.db").display())
-    }
-
-    pub(super) async fn open(&self) -> SqliteStore {
-        SqliteStore::connect(&self.url()).await.unwrap()
-    }
-}
-
-impl Drop for File {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-/// The URL of a new database on the shared Postgres server.
-pub(super) async fn database() -> String {
-    let name = unique();
-    let mut connection = PgConnection::connect(shared()).await.unwrap();
-    sqlx::raw_sql(AssertSqlSafe(format!("CREATE DATABASE {name}")))
-        .execute(&mut connection)
-        .await
-        .unwrap();
-    connection.close().await.unwrap();
-    let (server, parameters) = shared().split_once('?').unwrap_or((shared(), ""));
-    let (server, _) = server.rsplit_once('/').unwrap();
-    format!("{server}/{name}?{parameters}")
 }
 
 /// A Redis server: a private one, or the one that `REDIS_URL` names.

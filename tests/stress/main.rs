@@ -10,11 +10,11 @@
 )]
 
 mod check_then_act;
+mod claims_in_transactions;
 mod effects;
 mod fixtures;
 mod guards;
 mod hammer;
-mod in_transaction;
 mod linearizable;
 mod model;
 mod mutants;

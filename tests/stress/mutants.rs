@@ -163,7 +163,7 @@ pub(super) fn tables() -> Vec<(&'static str, Vec<Row>)> {
     vec![
         ("SQLite statements", rows(sqlite::mutants())),
         ("Postgres statements", rows(postgres::mutants())),
-        ("Postgres statements for batches", rows(postgres::batches::MUTANTS)),
+        ("Postgres statements for batches", rows(postgres::batch_statements::MUTANTS)),
         ("Redis scripts", rows(redis::MUTANTS)),
     ]
 }
@@ -180,7 +180,8 @@ async fn every_mutant_of_the_postgres_statements_is_detected() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn every_mutant_of_the_postgres_statements_for_batches_is_detected() {
-    assert_all_detected(Backend::postgres_in_batches().await, postgres::batches::MUTANTS).await;
+    assert_all_detected(Backend::postgres_in_batches().await, postgres::batch_statements::MUTANTS)
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

@@ -25,17 +25,17 @@ use idempotent_core::{
 use idempotent_sql::group_commit::{GroupCommit, GroupCommitLimits};
 use tokio::{sync::oneshot, time::sleep};
 
-use self::{batches::Group, transaction::SimulatedTransaction};
+use self::{connection::SimulatedTransaction, group_commit::Group};
 use crate::{
     database::{Database, Reply, Statement},
     release::Release,
     world::{World, chance, millis},
 };
 
-mod batches;
-mod transaction;
+mod connection;
+mod group_commit;
 
-pub(crate) use transaction::SimulatedConnection;
+pub(crate) use connection::SimulatedConnection;
 
 /// The most steps in a batch: few, so that several batches follow each other.
 const BATCH: NonZeroU16 = NonZeroU16::MIN.saturating_add(2);

@@ -18,15 +18,13 @@ use idempotent_core::{
 use test_support::{
     WAIT_LIMIT,
     cuts::{digest, id, recording},
+    subjects::{
+        memory::ShiftedMemory, postgres::ShiftedPostgres, redis::TestServer, sqlite::ShiftedSqlite,
+    },
 };
 use tokio::time::{Instant, sleep};
 
 use super::{proceed, rejected};
-use crate::{
-    postgres::shifted_store,
-    redis::conformance::TestServer,
-    support::{Memory, Sqlite},
-};
 
 const LEASE: Duration = Duration::from_millis(1_500);
 const POLICY: Policy = Policy::DEFAULT.with_lease(LEASE);
@@ -206,7 +204,7 @@ async fn check(subject: Arc<dyn TestedStore>) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn in_memory_a_clock_that_is_set_neither_runs_an_operation_twice_nor_blocks_its_key() {
-    let memory = Arc::new(Memory::new());
+    let memory = Arc::new(ShiftedMemory::new());
     let clock = memory.clone();
     // The clock of the memory store moves only if a test moves it.
     let running = tokio::spawn(async move {
@@ -224,16 +222,16 @@ async fn in_memory_a_clock_that_is_set_neither_runs_an_operation_twice_nor_block
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_sqlite_a_clock_that_is_set_neither_runs_an_operation_twice_nor_blocks_its_key() {
-    check(Arc::new(Sqlite::new().await)).await;
+    check(Arc::new(ShiftedSqlite::new().await)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_postgres_a_clock_that_is_set_neither_runs_an_operation_twice_nor_blocks_its_key() {
-    check(Arc::new(shifted_store().await)).await;
+    check(Arc::new(ShiftedPostgres::new().await)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_redis_a_clock_that_is_set_neither_runs_an_operation_twice_nor_blocks_its_key() {
-    let server = TestServer::server();
+    let server = TestServer::start();
     check(Arc::new(server.subject(false).await)).await;
 }

@@ -25,10 +25,11 @@ use sqlx::{
 use tokio::time::{Instant, sleep};
 
 use super::{proceed, rejected};
-use crate::{postgres, support::File};
 use test_support::{
     WAIT_LIMIT,
     cuts::{digest, id, recording},
+    servers::postgres::sql,
+    subjects::{postgres, sqlite::File},
 };
 
 /// The limit of pages while the disk has room.
@@ -124,7 +125,7 @@ impl Fixture {
             END $$;
             CREATE TRIGGER extend BEFORE INSERT OR UPDATE OF recording ON idempotency_records
             FOR EACH ROW EXECUTE FUNCTION extend();";
-        postgres::sql(&url, schema).await;
+        sql(&url, schema).await;
         let rows = PgPool::connect(&url).await.unwrap();
         let other = PostgresStore::connect(&url).await.unwrap();
         let (process, other) = (Runtime::new(store, options()), Runtime::new(other, options()));

@@ -15,6 +15,7 @@ use sqlx::{AssertSqlSafe, PgConnection, PgPool, SqliteConnection, SqlitePool};
 use test_support::{
     WAIT_LIMIT,
     cuts::{digest, id, recording},
+    subjects::{postgres, sqlite::File},
 };
 use tokio::{
     task::JoinSet,
@@ -22,7 +23,6 @@ use tokio::{
 };
 
 use super::{proceed, rejected};
-use crate::{postgres, support::File};
 
 /// Long enough to be renewed in time on a busy machine.
 const SHORT: Duration = Duration::from_secs(2);

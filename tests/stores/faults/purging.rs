@@ -16,13 +16,12 @@ use sqlx::{
     sqlite::{SqliteJournalMode, SqlitePoolOptions},
 };
 
-use test_support::WAIT_LIMIT;
-use tokio::time::{Instant, sleep};
-
-use crate::{
-    postgres::{database, number, sql, store},
-    support::File,
+use test_support::{
+    WAIT_LIMIT,
+    servers::postgres::{database, number, sql},
+    subjects::{postgres::store, sqlite::File},
 };
+use tokio::time::{Instant, sleep};
 
 /// Records past their ttl that a purge never removes: half of them are held, and the processes of
 /// the others have died.

@@ -12,11 +12,12 @@ use idempotent_redis::RedisStore;
 use test_support::{
     Fault, FaultyStore, Op,
     cuts::{digest, id, recording, runtime},
+    servers::postgres::sql,
+    subjects::{postgres, redis::TestServer, sqlite::File},
 };
 use tokio::time::{Instant, sleep};
 
 use super::proceed;
-use crate::{postgres, redis::conformance::TestServer, support::File};
 
 const LEASE: Duration = Duration::from_millis(900);
 const POLICY: Policy = Policy::DEFAULT.with_lease(LEASE);
@@ -88,7 +89,7 @@ async fn on_postgres_an_end_that_takes_longer_than_its_lease_is_not_overtaken() 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_redis_an_end_that_takes_longer_than_its_lease_is_not_overtaken() {
-    let server = TestServer::server();
+    let server = TestServer::start();
     check(RedisStore::connect(server.url()).await.unwrap()).await;
 }
 
@@ -101,7 +102,7 @@ async fn on_postgres_a_commit_that_takes_longer_than_its_lease_is_not_overtaken(
          RETURN NULL; END $$;
         CREATE TRIGGER slow BEFORE UPDATE ON idempotency_records \
          FOR EACH STATEMENT EXECUTE FUNCTION slow()";
-    postgres::sql(&url, slow).await;
+    sql(&url, slow).await;
     let (runtime, other, id) = (runtime(store.clone()), runtime(store), id());
     let mut attempt: Attempt = proceed(&runtime, id, &POLICY).await;
     attempt.begin_transaction().await.unwrap();

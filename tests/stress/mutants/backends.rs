@@ -25,14 +25,17 @@ use sqlx::{AssertSqlSafe, PgPool, SqlitePool};
 
 use super::Variant;
 use crate::{
+    claims_in_transactions::InTransaction,
     effects::Effects,
-    fixtures::{File, Fixture, Redis, database, unique},
+    fixtures::{Fixture, Redis, unique},
     hammer::request,
-    in_transaction::InTransaction,
 };
 use test_support::{
-    servers::redis::{IN_MEMORY, Server},
-    subjects,
+    servers::{
+        postgres::database,
+        redis::{IN_MEMORY, Server},
+    },
+    subjects::{self, sqlite::File},
 };
 
 mod detectors;

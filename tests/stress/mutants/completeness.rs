@@ -82,7 +82,7 @@ fn every_guard_of_the_sqlite_statements_has_a_mutant() {
 
 #[test]
 fn every_guard_of_the_postgres_statements_has_a_mutant() {
-    let mutants = [postgres::mutants(), postgres::batches::MUTANTS].concat();
+    let mutants = [postgres::mutants(), postgres::batch_statements::MUTANTS].concat();
     assert_complete("stores/postgres/src/sql", &mutants, SQL, "--", 55);
 }
 

@@ -10,10 +10,11 @@ use super::{
     backends::{Backend, postgres, redis_store, sqlite},
 };
 use crate::{
-    fixtures::{File, Redis, unique},
+    fixtures::{Redis, unique},
     hammer::request,
 };
 use idempotent_core::{Lease, OwnerToken, RecordId, StoreError, protocol::Fence, store::Store};
+use test_support::subjects::sqlite::File;
 
 /// Whether a step accepts a damaged record.
 pub(super) async fn is_accepted(backend: &Backend, variant: Variant) -> bool {

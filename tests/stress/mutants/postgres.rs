@@ -14,7 +14,7 @@ use super::{
 /// The case for marks on records that a purge must remove later.
 const SPARED: &str = "a_purge_removes_what_an_earlier_one_has_spared";
 
-pub(super) mod batches;
+pub(super) mod batch_statements;
 mod notes;
 
 /// All of them.

@@ -1,3 +1,14 @@
 //! Stores whose time the tests can move, for the conformance suite.
 
+use std::time::Duration;
+
+pub mod memory;
+#[cfg(feature = "postgres")]
+pub mod postgres;
+#[cfg(feature = "redis")]
 pub mod redis;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
+
+/// Long, so that each history runs in less than a quarter of a tick, even on a busy machine.
+const TICK: Duration = Duration::from_secs(3600);

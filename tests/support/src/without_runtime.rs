@@ -16,6 +16,8 @@ use idempotent_core::{
     runtime::RuntimeOptions,
 };
 
+use crate::error_chain;
+
 struct Unpark(Thread);
 
 impl Wake for Unpark {
@@ -35,20 +37,10 @@ pub fn call<T>(call: impl Future<Output = T>) -> T {
     }
 }
 
-/// An error with its causes.
-fn describe(error: &StoreError) -> String {
-    let (mut message, mut source) = (error.to_string(), std::error::Error::source(error));
-    while let Some(error) = source {
-        message += &format!(": {error}");
-        source = error.source();
-    }
-    message
-}
-
 /// Asserts that a call succeeded, or was refused permanently because there is no runtime.
 pub fn assert_done_or_refused<T>(name: &str, result: Result<T, StoreError>) {
     if let Err(error) = result {
-        let message = describe(&error);
+        let message = error_chain(&error);
         assert!(!error.is_transient() && message.contains("Tokio runtime"), "{name}: {message}");
     }
 }

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use idempotent_core::{conformance::TestedStore, store::Store};
 use sqlx::{AssertSqlSafe, PgPool, SqlitePool};
 
-use crate::fixtures::File;
+use test_support::subjects::sqlite::File;
 
 pub(super) struct ShiftedStore {
     pub(super) store: Box<dyn Store>,

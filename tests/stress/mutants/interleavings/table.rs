@@ -5,13 +5,14 @@ use std::{collections::BTreeMap, fmt::Write as _};
 use sqlx::{AssertSqlSafe, PgPool, SqlitePool};
 
 use crate::{
-    fixtures::{File, unique},
+    fixtures::unique,
     mutants::{
         Variant,
         backends::{Backend, postgres, sqlite},
     },
 };
 use idempotent_core::{Abandoned::Hold, Record, RecordState, clock::Timestamp, store::Store};
+use test_support::subjects::sqlite::File;
 
 /// The columns of a record, as [`Database::touched`] returns them.
 pub(in crate::mutants) fn values(record: &Record) -> String {

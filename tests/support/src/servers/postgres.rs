@@ -16,6 +16,8 @@ use std::{
     },
 };
 
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
+
 const MISSING: &str = "Postgres' server programs are missing; install them (Debian: `apt-get \
     install postgresql`), or set DATABASE_URL";
 
@@ -41,6 +43,33 @@ pub fn shared() -> &'static str {
         }
     };
     &SHARED.get_or_init(start).1
+}
+
+/// The URL of a new database on the shared server.
+pub async fn database() -> String {
+    let name = unique_name();
+    sql(shared(), format!("CREATE DATABASE {name}")).await;
+    let (server, parameters) = shared().split_once('?').unwrap_or((shared(), ""));
+    let (server, _) = server.rsplit_once('/').unwrap();
+    format!("{server}/{name}?{parameters}")
+}
+
+/// A name for a database or a table that no other has.
+pub fn unique_name() -> String {
+    format!("t{:016x}", fastrand::u64(..))
+}
+
+/// Runs statements in the database of a URL.
+pub async fn sql(url: &str, text: impl Into<String>) {
+    let mut connection = PgConnection::connect(url).await.unwrap();
+    sqlx::raw_sql(AssertSqlSafe(text.into())).execute(&mut connection).await.unwrap();
+    connection.close().await.unwrap();
+}
+
+/// The single number that a query returns.
+pub async fn number(url: &str, text: impl Into<String>) -> i64 {
+    let mut connection = PgConnection::connect(url).await.unwrap();
+    sqlx::query_scalar(AssertSqlSafe(text.into())).fetch_one(&mut connection).await.unwrap()
 }
 
 /// A free port below the range of ephemeral ports. Between this check and the server's start

@@ -20,14 +20,70 @@ use idempotent_core::{
     },
     store::Store,
 };
-use idempotent_redis::RedisStore;
+use idempotent_redis::{RedisStore, internals::with_large_recordings_from};
 use redis::ConnectionLike;
+
+use crate::servers::redis::{IN_MEMORY, Server, command};
 
 const ADVANCE: &str = include_str!("redis/advance.lua");
 const PURGE: &str = concat!(
     include_str!("../../../../stores/redis/src/lua/record.lua"),
     include_str!("redis/purge.lua")
 );
+
+/// A private server, or the one that `REDIS_URL` names.
+pub struct TestServer {
+    url: String,
+    _own: Option<Server>,
+}
+
+impl TestServer {
+    pub fn start() -> Self {
+        if let Ok(url) = std::env::var("REDIS_URL") {
+            return Self { url, _own: None };
+        }
+        let own = Server::start(IN_MEMORY);
+        Self { url: own.url(), _own: Some(own) }
+    }
+
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// A store, which stores all recordings without a script if `conditional` and the server can.
+    pub async fn subject(&self, conditional: bool) -> ShiftedRedis {
+        let prefix = unique_prefix();
+        let options = RedisStore::options().key_prefix(&prefix);
+        let store = options.connect(&self.url).await.unwrap();
+        let store = if conditional { with_large_recordings_from(store, 0) } else { store };
+        let raw = redis::Client::open(self.url.as_str()).unwrap().get_connection().unwrap();
+        ShiftedRedis::new(store, prefix, Box::new(raw))
+    }
+}
+
+/// A prefix for keys that no other store has.
+pub fn unique_prefix() -> String {
+    format!("test:{:x}:", fastrand::u64(..))
+}
+
+impl Server {
+    /// Makes all records of the server older by this duration.
+    ///
+    /// # Panics
+    /// When there are no records.
+    pub fn advance(&self, by: Duration) {
+        let mut connection = self.client().get_connection().unwrap();
+        let keys: Vec<Vec<u8>> = command(&mut connection, "KEYS *");
+        // The index of inputs is no record.
+        let records: Vec<_> = keys.iter().filter(|key| !key.ends_with(b":inputs")).collect();
+        assert!(!records.is_empty(), "the server has no records");
+        for key in records {
+            let mut advance = redis::cmd("EVAL");
+            let advance = advance.arg(ADVANCE).arg(1).arg(key).arg(by.as_millis().to_string());
+            let _: u64 = advance.query(&mut connection).unwrap();
+        }
+    }
+}
 
 /// A Redis store whose records a test can make older.
 pub struct ShiftedRedis(TrackedStore);

@@ -1,0 +1,19 @@
+//! The columns of the SQL stores' tables.
+
+#[test]
+fn the_columns_that_a_check_requires_are_those_of_the_migrations() {
+    for migration in [
+        include_str!("../../stores/postgres/src/sql/migrate_1.sql"),
+        include_str!("../../stores/sqlite/src/sql/migrate_1.sql"),
+    ] {
+        let created = migration.lines().skip_while(|line| !line.starts_with("CREATE TABLE"));
+        let created = created.take_while(|line| !line.starts_with(')')).skip(1);
+        let created = created.filter_map(|line| line.split_whitespace().next());
+        let mut created: Vec<_> = created.map(|column| format!("'{column}'")).collect();
+        let required = idempotent_sql::columns();
+        let mut required: Vec<_> = required.split(", ").collect();
+        created.sort_unstable();
+        required.sort_unstable();
+        assert_eq!(created, required);
+    }
+}

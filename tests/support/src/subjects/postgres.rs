@@ -1,0 +1,81 @@
+//! A Postgres store whose time the tests can move.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use idempotent_core::{Store, conformance::TestedStore};
+use idempotent_postgres::{PostgresOptions, PostgresStore, internals::postgres_with_table};
+use sqlx::{AssertSqlSafe, PgPool};
+
+use super::TICK;
+use crate::servers::postgres::{database, unique_name};
+
+/// A migrated store in a new database, and the URL of the database.
+pub async fn store() -> (PostgresStore, String) {
+    store_with(PostgresStore::options()).await
+}
+
+/// The same with these options.
+pub async fn store_with(options: PostgresOptions) -> (PostgresStore, String) {
+    let url = database().await;
+    let store = options.connect(&url).await.unwrap();
+    store.migrate().await.unwrap();
+    (store, url)
+}
+
+/// A store whose time a test moves by changing the times in its rows.
+pub struct ShiftedPostgres {
+    store: PostgresStore,
+    /// Connects to the server without a pooler.
+    pool: PgPool,
+    table: String,
+}
+
+impl ShiftedPostgres {
+    /// A store in a new database.
+    pub async fn new() -> Self {
+        let (store, url) = store().await;
+        let pool = PgPool::connect(&url).await.unwrap();
+        Self { store, pool, table: "idempotency_records".to_owned() }
+    }
+
+    /// A clone of a store with a new table, in this schema if it is not the default one.
+    pub fn with_new_table(store: &PostgresStore, pool: &PgPool, schema: Option<&str>) -> Self {
+        let name = unique_name();
+        let store = postgres_with_table(store, &name).unwrap();
+        let table = schema.map_or(name.clone(), |schema| format!("{schema}.{name}"));
+        Self { store, pool: pool.clone(), table }
+    }
+
+    /// Shifts all times of all records. The lease of an abandoned record ended in 1970 (0), and is
+    /// not shifted.
+    async fn shift(&self, by: i64) {
+        let set = format!(
+            "lease_until = CASE lease_until WHEN 0 THEN 0 ELSE lease_until + {by} END, first_seen \
+             = first_seen + {by}, completed_at = completed_at + {by}, \
+             expires_at = expires_at + {by}"
+        );
+        let update = format!("UPDATE {} SET {set}", self.table);
+        sqlx::raw_sql(AssertSqlSafe(update)).execute(&self.pool).await.unwrap();
+    }
+}
+
+#[async_trait]
+impl TestedStore for ShiftedPostgres {
+    fn store(&self) -> &dyn Store {
+        &self.store
+    }
+
+    async fn advance(&self, by: Duration) {
+        self.shift(-i64::try_from(by.as_millis()).unwrap()).await;
+    }
+
+    async fn set_back(&self, by: Duration) -> bool {
+        self.shift(i64::try_from(by.as_millis()).unwrap()).await;
+        true
+    }
+
+    fn tick(&self) -> Duration {
+        TICK
+    }
+}
