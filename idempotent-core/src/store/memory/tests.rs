@@ -196,20 +196,21 @@ async fn the_bytes_of_a_principals_recordings_count_towards_its_share() {
 #[tokio::test]
 async fn a_principal_gets_back_the_bytes_of_records_that_are_gone() {
     let (store, clock) = store();
-    let store = store.max_bytes(1_000).max_share(usize::MAX, 600);
-    let complete = async |number, bytes| {
-        let claim = claim_of("mallory");
-        store.claim(&id(number), &claim).await?;
+    let store = store.max_bytes(1_000).max_share(usize::MAX, 400);
+    let complete = async |number, claim: Claim, bytes| {
+        store.claim(&id(number), &claim).await.unwrap();
         let lease = Lease { id: id(number), owner: claim.owner };
-        store.complete(&lease, &Bytes::from(vec![0; bytes])).await
+        store.complete(&lease, &Bytes::from(vec![0; bytes])).await.unwrap()
     };
-    complete(0, 600).await.unwrap();
-    assert!(complete(1, 1).await.unwrap_err().is_share_exceeded(), "all of the share is used");
+    complete(0, claim_of("alice").with_ttl(2 * TTL), 500).await;
+    // With this record the principal is not forgotten together with the next one.
+    store.claim(&id(1), &claim_of("mallory").with_ttl(2 * TTL)).await.unwrap();
+    complete(2, claim_of("mallory"), 400).await;
+    let refused = store.claim(&id(3), &claim_of("mallory")).await.unwrap_err();
+    assert!(refused.is_share_exceeded(), "all of the share is used");
     clock.advance(TTL);
-    // The principal still has a record, so that its share is not forgotten with the last one.
-    store.claim(&id(0), &claim_of("mallory")).await.unwrap();
-    complete(1, 500).await.unwrap();
-    assert_eq!(complete(2, 1).await.unwrap(), Fence::Passed, "500 of 600 bytes are used");
+    assert_eq!(complete(2, claim_of("mallory"), 399).await, Fence::Passed);
+    assert!(store.claim(&id(3), &claim_of("mallory")).await.is_ok(), "a byte is left");
 }
 
 #[tokio::test]
