@@ -7,9 +7,7 @@ use syn::Path;
 use super::entry::{AttributeKey, Entries, Setting};
 use super::key_from::{KeyPlace, key_from};
 use super::method::Method;
-use super::values::{
-    Comparison, Variant, choice, fingerprint, krate, method, period, positive,
-};
+use super::values::{Comparison, Variant, choice, fingerprint, krate, method, period, positive};
 use crate::errors::{Errors, Reported};
 
 /// Declares the keys: the field, and the key where it is another word; the type and the parser of
