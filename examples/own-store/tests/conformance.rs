@@ -1,4 +1,5 @@
 //! The public conformance suite, on two stores that share their folder as two processes would.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
 use std::{
     sync::atomic::{AtomicUsize, Ordering},
