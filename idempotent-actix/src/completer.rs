@@ -29,7 +29,7 @@ use crate::{
     run::{ErasedHandler, KeyedRun},
 };
 
-mod handlers;
+mod handler_of_operation;
 
 /// How many operations the store is asked for at a time.
 const PAGE: u32 = 100;
@@ -180,7 +180,7 @@ impl Completer {
     }
 
     fn with(mut self, operation: &str, resume: Resume) -> Self {
-        match handlers::find(&self.idempotency, operation) {
+        match handler_of_operation::find(&self.idempotency, operation) {
             Ok((declaration, policy)) => {
                 self.operations
                     .insert(operation.to_owned(), ResumableHandler { declaration, policy, resume });

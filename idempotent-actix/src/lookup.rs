@@ -23,9 +23,9 @@ use crate::{
     problem::ProblemKind, resources::path_of,
 };
 
-mod handlers;
+mod located_handlers;
 
-use self::handlers::{operations, principal};
+use self::located_handlers::{operations, principal};
 
 /// The name of the resource, for `HttpRequest::url_for`.
 const RESOURCE: &str = "idempotent_actix::lookup";

@@ -2,15 +2,7 @@
 
 pub use crate::{
     __key_from as key_from, __operation as operation,
-    declaration::{
-        Check, ClaimMode, Declaration, Declared, ExtractsNoTx, ExtractsTx, InFlightRule,
-        RequestScope, Resource, Route, declaration, first_database,
-        markers::{
-            BodyUse, ConfiguredHeader, Delete, Ignored, Json, KeyFrom, KeyOrigin, Methods,
-            OneMethod, Optional, Patch, Post, Presence, Put, Raw, Required, UnknownSource, Whole,
-        },
-        milliseconds, package, route,
-    },
+    declaration::{markers::*, *},
     key_source::{DeclaredSource, KeySource, key_by, source_id},
     outcome::Replayable,
     request::Guard,

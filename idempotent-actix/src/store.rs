@@ -6,7 +6,7 @@
 //! # Your own store
 //! Implement [`Store`]. Also implement [`Transactions`] if applications can write to the store's
 //! database. The module [`transition`] defines the steps that a store makes atomic, each as a pure
-//! function.
+//! function. `examples/own-store` in the repository is a small store.
 //!
 //! The feature `conformance` adds the module `conformance`, a test suite that every store has to
 //! pass:

@@ -10,9 +10,9 @@ use serde::Serialize;
 use self::prepared::Prepared;
 pub use self::{
     definition::{ClaimMode, Job},
+    job_transaction::JobTransaction,
     outcome::{Done, Failure, RunError},
-    recorded::recording_of,
-    transaction::JobTransaction,
+    result_recording::recording_of,
 };
 pub use crate::runtime::TransactionError;
 use crate::{
@@ -23,11 +23,11 @@ use crate::{
 
 mod definition;
 mod ending;
+mod job_transaction;
 mod outcome;
 mod prepared;
-mod recorded;
+mod result_recording;
 mod resume;
-mod transaction;
 
 impl Runtime {
     /// Runs `work` once for a key, or returns the result of the run that came first.
@@ -110,7 +110,7 @@ impl Runtime {
             let prepared = prepared?;
             let attempt = match prepared.begin().await? {
                 Ok(attempt) => attempt,
-                Err(verdict) => return recorded::result_of(verdict),
+                Err(verdict) => return result_recording::result_of(verdict),
             };
             let operation = attempt.operation().clone();
             // Boxed: keeps the future of a replay small.
@@ -159,7 +159,7 @@ impl Runtime {
             let prepared = prepared?;
             let mut attempt = match prepared.begin_with_transaction().await? {
                 Ok(attempt) => attempt,
-                Err(verdict) => return recorded::result_of(verdict),
+                Err(verdict) => return result_recording::result_of(verdict),
             };
             let slot = Arc::<TransactionSlot>::default();
             slot.open_for(&mut attempt);

@@ -29,11 +29,11 @@ use crate::{
 
 mod attempt;
 mod background;
+mod claim_in_transaction;
 mod claims;
 mod deferred;
 mod end_action;
 mod environment;
-mod in_transaction;
 #[cfg(feature = "internals")]
 pub(crate) mod internals;
 mod open_claims;
@@ -169,7 +169,7 @@ impl Runtime {
         let subject = subject.into();
         self.parts.ready().await?;
         self.parts.verify_may_begin()?;
-        in_transaction::begin(&self.parts, subject, digest, policy).await
+        claim_in_transaction::begin(&self.parts, subject, digest, policy).await
     }
 
     /// Claims an operation that was abandoned, by its record. Returns `None` if the claim is not

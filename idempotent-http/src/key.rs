@@ -7,11 +7,11 @@ use idempotent_core::{Key, KeyError};
 mod fault;
 mod form;
 mod json;
+mod key_rule;
 mod place;
-mod rule;
 mod structured;
 
-pub use self::{fault::KeyFault, place::KeyPlace, rule::KeyRule};
+pub use self::{fault::KeyFault, key_rule::KeyRule, place::KeyPlace};
 
 /// The syntax of the header's value, in the words of the specification.
 pub const SYNTAX: &str = "a Structured Field String (RFC 9651), or a bare token of visible ASCII \

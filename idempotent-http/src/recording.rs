@@ -6,9 +6,9 @@ use bytes::{Buf, Bytes};
 use idempotent_core::{EncodedRecording, RecordingError};
 
 mod lines;
-mod rule;
+mod record_rule;
 
-pub use self::{lines::recorded_lines, rule::RecordRule};
+pub use self::{lines::recorded_lines, record_rule::RecordRule};
 
 /// A recorded response: status, header lines in order, and body.
 ///

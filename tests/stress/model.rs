@@ -113,17 +113,6 @@ fn the_invariants_hold_in_all_states() {
     assert!(unseen.is_empty(), "never seen: {unseen:?}");
 }
 
-/// The names of the mutants, and what notices each.
-pub(super) fn mutants() -> impl Iterator<Item = (&'static str, String)> {
-    MUTANTS.iter().map(|mutant| {
-        let noticed = match mutant.caught_by {
-            CaughtBy::Property(name) => name.to_owned(),
-            CaughtBy::Missing(seen) => format!("never seen: {seen:?}"),
-        };
-        (mutant.rules.name, noticed)
-    })
-}
-
 /// The actions that lead to a state that breaks a property.
 fn counterexample(model: Key, name: &'static str) -> Option<Vec<Action>> {
     let property = model.property(name);

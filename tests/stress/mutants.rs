@@ -151,23 +151,6 @@ async fn assert_all_detected(backend: Backend, mutants: &'static [Mutant]) {
     assert!(missed.is_empty(), "not detected: {missed:#?}");
 }
 
-/// A mutant as text: file, guard, replacement, and what notices.
-pub(super) type Row = (&'static str, &'static str, &'static str, String);
-
-/// The mutants of each kind of store.
-pub(super) fn tables() -> Vec<(&'static str, Vec<Row>)> {
-    let rows = |mutants: &'static [Mutant]| {
-        let row = |it: &Mutant| (it.file, it.guard, it.replacement, it.detected_by.description());
-        mutants.iter().map(row).collect()
-    };
-    vec![
-        ("SQLite statements", rows(sqlite::mutants())),
-        ("Postgres statements", rows(postgres::mutants())),
-        ("Postgres statements for batches", rows(postgres::batch_statements::MUTANTS)),
-        ("Redis scripts", rows(redis::MUTANTS)),
-    ]
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn every_mutant_of_the_sqlite_statements_is_detected() {
     assert_all_detected(Backend::Sqlite, sqlite::mutants()).await;

@@ -21,8 +21,8 @@ pub struct Job {
     /// The name of the operation, which is part of each record id. If it is changed, every key is
     /// new.
     pub name: &'static str,
-    /// How the keys are treated. [`Policy::DEFAULT`] by default. Its `record` has no effect,
-    /// because the work itself states which failures are [final](super::Failure::Final).
+    /// How the keys are treated. [`Policy::DEFAULT`] by default. The work itself states which
+    /// failures are [final](super::Failure::Final).
     pub policy: Policy,
     /// How [`run_in_transaction`](crate::Runtime::run_in_transaction) claims a key.
     /// [`ClaimMode::Lease`] by default. It has no effect on [`run`](crate::Runtime::run), which

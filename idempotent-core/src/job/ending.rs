@@ -14,7 +14,7 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use super::{
     outcome::{Done, Failure, RunError},
-    recorded,
+    result_recording,
 };
 use crate::{
     policy::Abandoned,
@@ -72,7 +72,7 @@ where
     };
     match outcome {
         AttemptOutcome::Stored | AttemptOutcome::Deferred => {}
-        AttemptOutcome::Fenced(verdict) => return recorded::result_of(verdict),
+        AttemptOutcome::Fenced(verdict) => return result_recording::result_of(verdict),
         AttemptOutcome::NotCommitted { transient } => {
             return Err(RunError::NotCommitted { transient });
         }
@@ -106,7 +106,7 @@ fn of_value<T: Serialize + DeserializeOwned, E>(
         let error = RunError::Rejected(held(None));
         return (RunEnd::Abandon(Abandoned::Hold), Err(error));
     }
-    let (recording, value) = recorded::of_value(value);
+    let (recording, value) = result_recording::of_value(value);
     (RunEnd::Record(recording), Ok(Done { value, replayed: false }))
 }
 
@@ -133,7 +133,7 @@ fn of_failure<T, E: Serialize + DeserializeOwned>(
         }
         Failure::Retryable(error) => (RunEnd::Release, RunError::Retryable { error }),
         Failure::Final(error) => {
-            let (recording, error) = recorded::of_failure(error);
+            let (recording, error) = result_recording::of_failure(error);
             (RunEnd::RecordFailure(recording), RunError::Final { error, replayed: false })
         }
     };

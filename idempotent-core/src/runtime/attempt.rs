@@ -5,8 +5,8 @@ use std::{
     ops::{Deref, DerefMut},
 };
 
+pub use self::attempt_outcome::AttemptOutcome;
 pub(super) use self::claimed::Claimed;
-pub use self::outcome::AttemptOutcome;
 use self::{claimed::Effects, leased::LeasedAttempt, transactional::TransactionalAttempt};
 use super::{end_action::EndAction, open_claims::OpenClaim, operation::Run, verdict::Verdict};
 use crate::{
@@ -14,9 +14,9 @@ use crate::{
     store::Transaction,
 };
 
+mod attempt_outcome;
 mod claimed;
 mod leased;
-mod outcome;
 mod transactional;
 
 /// The outcome of [`Runtime::begin`](super::Runtime::begin): whether the handler of a request may

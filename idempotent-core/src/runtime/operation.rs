@@ -9,10 +9,10 @@ use std::{
 use bytes::Bytes;
 use serde::Serialize;
 
-use self::recorded::RecordedSteps;
+use self::recorded_steps::RecordedSteps;
 pub use self::{
-    error::NoteError,
-    recorded::{decode_input, is_input_of},
+    note_error::NoteError,
+    recorded_steps::{decode_input, is_input_of},
     step::{HandlerTransaction, ReconciledStep, Reconciliation, Step},
 };
 use super::{parts::RuntimeParts, timing::with_retry};
@@ -26,9 +26,9 @@ use crate::{
     short_text::ShortText,
 };
 
-mod error;
-mod recorded;
-mod scope;
+mod note_error;
+mod recorded_steps;
+mod single_writer;
 mod step;
 
 /// The operation of an attempt, for its handler: derived keys, recovery points, and what the record
@@ -194,7 +194,7 @@ impl Run {
     /// # Errors
     /// Fails if the input cannot be serialized, or has more than 256 KiB.
     pub fn set_input<T: Serialize + ?Sized>(&self, input: &T) -> Result<(), NoteError> {
-        self.state().input = recorded::encode_input(None, input)?;
+        self.state().input = recorded_steps::encode_input(None, input)?;
         Ok(())
     }
 
@@ -208,7 +208,7 @@ impl Run {
         namespace: &str,
         input: &T,
     ) -> Result<(), NoteError> {
-        self.state().input = recorded::encode_input(Some(namespace), input)?;
+        self.state().input = recorded_steps::encode_input(Some(namespace), input)?;
         Ok(())
     }
 

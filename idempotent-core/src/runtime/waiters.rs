@@ -84,4 +84,4 @@ impl Drop for Waiter<'_> {
 }
 
 #[cfg(test)]
-mod interleaved;
+mod interleavings;

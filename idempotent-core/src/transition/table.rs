@@ -359,6 +359,24 @@ fn every_event_in_every_state_has_the_result_of_its_row() {
 }
 
 #[test]
+fn a_part_of_a_lease_is_left() {
+    let half = Record {
+        lease: Duration::from_secs(10),
+        lease_until: NOW.after(Duration::from_secs(4)),
+        ..record(["", "in-flight", "other", "", "retry", "live", "live"]).unwrap()
+    };
+    assert_eq!(half.lease_left(NOW), Duration::from_secs(4));
+}
+
+#[test]
+fn a_note_replaces_the_progress() {
+    let old = record(["", "in-flight", "mine", "", "retry", "live", "live"]).unwrap();
+    let (change, _) = super::note(Some(&old), MINE, &Note::progress(text("further")));
+    let notes = Notes { progress: Some(text("further")), ..old.notes.clone() };
+    assert_eq!(change, Change::Put(Record { notes, ..old }));
+}
+
+#[test]
 fn counters_and_times_at_their_end_do_not_wrap() {
     let old = record(["", "in-flight", "other", "", "retry", "over", "live"]).unwrap();
     let last = Record { attempt: u32::MAX, ..old };

@@ -7,10 +7,7 @@ use syn::Path;
 use super::entry::{AttributeKey, Entries, Setting};
 use super::key_from::{KeyPlace, key_from};
 use super::method::Method;
-use super::values::{
-    ABANDONED, CLAIM, Comparison, IN_FLIGHT, KEY, RECORD, Variant, choice, fingerprint, krate,
-    method, period, positive,
-};
+use super::values::{Comparison, Variant, choice, fingerprint, krate, method, period, positive};
 use crate::errors::{Errors, Reported};
 
 /// Declares the keys: the field, and the key where it is another word; the type and the parser of
@@ -92,7 +89,7 @@ keys! {
 
     /// What happens to a request without an idempotency key: it gets 400 (`key_missing`), or its
     /// handler runs unguarded.
-    key: Variant = choice(KEY),
+    key: Variant = choice(&[("required", "Required"), ("optional", "Optional")]),
         example "optional", values "`\"required\"`, `\"optional\"`", default "`\"required\"`";
 
     /// Where the key of a request is, and no other place counts: another header, a field of an HTML
@@ -117,7 +114,7 @@ keys! {
 
     /// Which responses are recorded: all but 408, 425, 429 and 5xx; only 2xx; all. After any other
     /// response, the next request runs the handler again, unless `abandoned` is `"hold"`.
-    record: Variant = choice(RECORD),
+    record: Variant = choice(&[("final", "Final"), ("success", "Success"), ("all", "All")]),
         example "success",
         values "`\"final\"`, `\"success\"`, `\"all\"`",
         default "the builder's `record`, else `\"final\"`";
@@ -128,21 +125,22 @@ keys! {
     /// not recorded also holds it, unless its `Disposition` is `Retryable`. `"retry_then_hold"`: as
     /// `"retry"` until the handler calls `Operation::point_of_no_return` or runs its first step,
     /// and as `"hold"` from then on. Not with `claim = "transaction"`.
-    abandoned: Variant = choice(ABANDONED),
+    abandoned: Variant =
+            choice(&[("retry", "Retry"), ("hold", "Hold"), ("retry_then_hold", "RetryThenHold")]),
         example "hold",
         values "`\"retry\"`, `\"hold\"`, `\"retry_then_hold\"`",
         default "the builder's `abandoned`, else `\"retry\"`";
 
     /// When the claim is committed: before the handler runs, or together with its effects and its
     /// response. `"transaction"` needs a `Tx` parameter.
-    claim: Variant = choice(CLAIM),
+    claim: Variant = choice(&[("lease", "Lease"), ("transaction", "Transaction")]),
         example "transaction", values "`\"lease\"`, `\"transaction\"`", default "`\"lease\"`";
 
     /// What a duplicate gets after `wait`: 409 (`in_flight`), or 202 with the `Location` at which
     /// its client can poll, which needs `Idempotency::lookup_resource`. `"poll"` needs an operation
     /// that lookups find: not with `claim = "transaction"`, a generic handler or a scope in the
     /// path, and with a `name` if the handler is routed by hand.
-    in_flight: Variant = choice(IN_FLIGHT),
+    in_flight: Variant = choice(&[("conflict", "Conflict"), ("poll", "Poll")]),
         example "poll", values "`\"conflict\"`, `\"poll\"`", default "`\"conflict\"`";
 
     /// The method of a handler without a route attribute.

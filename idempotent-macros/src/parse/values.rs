@@ -8,12 +8,6 @@ use super::method::{Method, cannot_be_guarded};
 use super::nearest::nearest;
 use crate::errors::ValueResult;
 
-pub(super) const KEY: Values = &[("required", "Required"), ("optional", "Optional")];
-pub(super) const RECORD: Values = &[("final", "Final"), ("success", "Success"), ("all", "All")];
-pub(super) const ABANDONED: Values =
-    &[("retry", "Retry"), ("hold", "Hold"), ("retry_then_hold", "RetryThenHold")];
-pub(super) const IN_FLIGHT: Values = &[("conflict", "Conflict"), ("poll", "Poll")];
-pub(super) const CLAIM: Values = &[("lease", "Lease"), ("transaction", "Transaction")];
 const FINGERPRINT: Values = &[("body", "Raw"), ("json", "Json"), ("none", "Ignored")];
 
 /// The values of a key: as the user writes each, and the runtime's variant.

@@ -88,15 +88,6 @@ impl DetectedBy {
         if let Self::ProvedBy(proof) = self { Some(Detector(*proof)) } else { None }
     }
 
-    /// What notices that the guard is missing, for a reader.
-    pub(super) fn description(self) -> String {
-        match (self, self.proof()) {
-            (_, Some(proof)) => format!("nothing: redundant, proved by {}", proof.name()),
-            (Self::Case(name), None) => format!("`{name}`"),
-            (_, None) => Detector(self).name().to_owned(),
-        }
-    }
-
     /// Whether this checks every case that there is.
     pub(super) fn is_exhaustive(self) -> bool {
         matches!(self, Self::Interleavings | Self::EndedKeys)

@@ -2,7 +2,7 @@
 
 use std::{error::Error, mem, sync::Arc, time::Instant};
 
-use super::outcome::AttemptOutcome;
+use super::attempt_outcome::AttemptOutcome;
 use crate::{
     error::StoreError,
     fingerprint::RequestDigest,

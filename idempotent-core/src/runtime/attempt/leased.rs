@@ -3,8 +3,8 @@
 use std::{error::Error, mem, sync::OnceLock};
 
 use super::{
+    attempt_outcome::AttemptOutcome,
     claimed::{Claimed, CommitOutcome, Effects, is_completed},
-    outcome::AttemptOutcome,
 };
 use crate::{
     error::StoreError,

@@ -194,6 +194,39 @@ async fn the_bytes_of_a_principals_recordings_count_towards_its_share() {
 }
 
 #[tokio::test]
+async fn a_principal_gets_back_the_bytes_of_records_that_are_gone() {
+    let (store, clock) = store();
+    let store = store.max_bytes(1_000).max_share(usize::MAX, 400);
+    let complete = async |number, claim: Claim, bytes| {
+        store.claim(&id(number), &claim).await.unwrap();
+        let lease = Lease { id: id(number), owner: claim.owner };
+        store.complete(&lease, &Bytes::from(vec![0; bytes])).await.unwrap()
+    };
+    complete(0, claim_of("alice").with_ttl(2 * TTL), 500).await;
+    // With this record the principal is not forgotten together with the next one.
+    store.claim(&id(1), &claim_of("mallory").with_ttl(2 * TTL)).await.unwrap();
+    complete(2, claim_of("mallory"), 400).await;
+    let refused = store.claim(&id(3), &claim_of("mallory")).await.unwrap_err();
+    assert!(refused.is_share_exceeded(), "all of the share is used");
+    clock.advance(TTL);
+    assert_eq!(complete(2, claim_of("mallory"), 399).await, Fence::Passed);
+    assert!(store.claim(&id(3), &claim_of("mallory")).await.is_ok(), "a byte is left");
+}
+
+#[tokio::test]
+async fn a_record_that_is_completed_counts_once() {
+    let store = store().0.max_records(3);
+    for lease in fill(&store, 2).await {
+        assert_eq!(
+            store.complete(&lease, &Bytes::from_static(b"done")).await.unwrap(),
+            Fence::Passed
+        );
+    }
+    assert!(store.claim(&id(2), &claim()).await.is_ok(), "two records are stored");
+    assert!(store.claim(&id(3), &claim()).await.unwrap_err().is_transient());
+}
+
+#[tokio::test]
 async fn a_purge_removes_expired_records_only_and_shortens_leases_after_the_clock_is_set_back() {
     let (store, clock) = store();
     let [expired, running, other] = [0, 1, 2].map(id);
