@@ -11,9 +11,10 @@ use std::{
 
 use actix_web::{Error, HttpRequest};
 use futures_util::future::LocalBoxFuture;
-use idempotent_core::{OnAbandon, ScopeId};
-use idempotent_http::{digest::BodyForm, recording::RecordRule};
+use idempotent_core::ScopeId;
+use idempotent_http::digest::BodyForm;
 
+use self::rules::{InFlightRule, OnAbandon, RecordRule};
 use crate::key_source::{DeclaredSource, KeySource};
 
 pub use idempotent_core::job::ClaimMode;
@@ -201,13 +202,19 @@ pub fn first_database(databases: &[Option<TxDatabase>]) -> Option<TxDatabase> {
     databases.iter().copied().flatten().next()
 }
 
-/// What a duplicate gets while the first request is in progress.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum InFlightRule {
-    /// `in_flight = "conflict"`: 409.
-    Conflict,
-    /// `in_flight = "poll"`: 202, with the location of the lookup.
-    Poll,
+/// The types of the rules that keys of the attribute set.
+pub mod rules {
+    pub use idempotent_core::OnAbandon;
+    pub use idempotent_http::recording::RecordRule;
+
+    /// What a duplicate gets while the first request is in progress.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum InFlightRule {
+        /// `in_flight = "conflict"`: 409.
+        Conflict,
+        /// `in_flight = "poll"`: 202, with the location of the lookup.
+        Poll,
+    }
 }
 
 /// An annotated handler, as the linker collects it.

@@ -2,7 +2,15 @@
 
 pub use crate::{
     __key_from as key_from, __operation as operation,
-    declaration::{markers::*, *},
+    declaration::{
+        Check, ClaimMode, Declaration, Declared, ExtractsNoTx, ExtractsTx, RequestScope, Resource,
+        Route, declaration, first_database,
+        markers::{
+            BodyUse, ConfiguredHeader, Delete, Ignored, Json, KeyFrom, KeyOrigin, Methods,
+            OneMethod, Optional, Patch, Post, Presence, Put, Raw, Required, UnknownSource, Whole,
+        },
+        milliseconds, package, route, rules,
+    },
     key_source::{DeclaredSource, KeySource, key_by, source_id},
     outcome::Replayable,
     request::Guard,
@@ -12,8 +20,7 @@ pub use crate::{
         scope_by, scope_of, scope_of_request,
     },
 };
-pub use idempotent_core::OnAbandon;
-pub use idempotent_http::{digest::BodyForm as Fingerprint, key::KeyPlace, recording::RecordRule};
+pub use idempotent_http::{digest::BodyForm as Fingerprint, key::KeyPlace};
 pub use inventory::submit;
 pub use std::option::Option::{None, Some};
 
@@ -38,7 +45,7 @@ macro_rules! __operation {
                 source: $crate::__key_source!($source $place),
             }),)?
             $($duration: $crate::__private::milliseconds($milliseconds),)*
-            $($rule: $crate::__private::Some($crate::__private::$kind::$value),)*
+            $($rule: $crate::__private::Some($crate::__private::rules::$kind::$value),)*
             scope: $crate::__request_scope!($($scope)*),
             extractors: $crate::__extractors!($($(#[$cfg])* $extractor),*),
             transaction: $crate::__transaction!($($(#[$cfg])* $extractor,)* $($tx)?),

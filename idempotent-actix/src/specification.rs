@@ -15,7 +15,7 @@ use idempotent_http::{
 use serde_json::Value;
 
 use crate::{
-    declaration::{ClaimMode, Declaration, InFlightRule, annotated},
+    declaration::{ClaimMode, Declaration, annotated, rules::InFlightRule},
     idempotency::Idempotency,
     key_source::KeySource,
     policy::PolicyDefaults,

@@ -1,9 +1,10 @@
-//! The store behind `#[idempotent]`: an order that is sent twice is created once, even if the server
-//! is killed and started again in between.
+//! The store behind `#[idempotent]`: an order that is sent twice is created once, even if the
+//! server is killed and started again in between.
 //!
 //! ```text
 //! $ cargo run -p own-store --example orders
-//! $ curl -si 127.0.0.1:8080/orders -H 'Authorization: Bearer alice' -H 'Idempotency-Key: k-1' -d tea
+//! $ curl -si 127.0.0.1:8080/orders -H 'Authorization: Bearer alice' -H 'Idempotency-Key: k-1' \
+//!     -d tea
 //! HTTP/1.1 201 Created
 //! one tea
 //! ```

@@ -1,8 +1,8 @@
 //! A store of your own: a file for each record, written against the public API of
 //! `idempotent-core` alone.
 //!
-//! [`FileStore`] implements [`Store`](idempotent_core::Store) with the methods that have no default.
-//! Each step locks the folder, reads the record, lets
+//! [`FileStore`] implements [`Store`](idempotent_core::Store) with the methods that have no
+//! default. Each step locks the folder, reads the record, lets
 //! [`transition`](idempotent_core::transition) decide, and replaces the file. A store on a database
 //! repeats the decision in its own language instead, in one atomic statement.
 //!

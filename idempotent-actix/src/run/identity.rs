@@ -10,7 +10,7 @@ use idempotent_core::{RecordId, RequestDigest, ScopeId, runtime::Subject};
 
 use super::{KeyedRun, transaction::slot_of};
 use crate::{
-    declaration::{ClaimMode, InFlightRule},
+    declaration::{ClaimMode, rules::InFlightRule},
     lookup,
     outcome::RequestOutcome,
     problem::ProblemKind,
