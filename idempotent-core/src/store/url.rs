@@ -96,8 +96,8 @@ mod tests {
 
     #[test]
     fn a_misspelled_parameter_is_named_with_the_nearest_one() {
-        let refused = refusal("redis://h?protocl=resp3").unwrap();
-        assert!(refused.contains("`protocl`") && refused.contains("`protocol`"), "{refused}");
+        let refused = refusal("redis://h?protcol=resp3").unwrap();
+        assert!(refused.contains("`protcol`") && refused.contains("`protocol`"), "{refused}");
         let refused = refusal("redis://h?hunter2=1").unwrap();
         assert!(!refused.contains("hunter2") && refused.contains("`sslmode`"), "{refused}");
         let refused = refusal("redis://h?namespace=shop").unwrap();
