@@ -98,22 +98,14 @@ impl Pair {
     async fn take(&mut self, action: Action, at: usize) {
         match action {
             Action::Claim { key, owner, fingerprint: of, lease, ttl, abandoned } => {
-                let (lease, ttl) = (self.ticks(lease % 4), self.ticks(ttl % 8));
                 let owner = self.owner(owner);
-                self.claim(
-                    key,
-                    &Claim {
-                        fingerprint: fingerprint(of % 2),
-                        owner,
-                        lease,
-                        ttl,
-                        abandoned,
-                        principal: (of % 3 > 0).then(|| Principal::from_bytes([of; 16])),
-                        operation: ShortText::truncated(&format!("operation {of}")),
-                    },
-                    at,
-                )
-                .await;
+                let claim = Claim::new(fingerprint(of % 2), owner)
+                    .with_lease(self.ticks(lease % 4))
+                    .with_ttl(self.ticks(ttl % 8))
+                    .with_abandoned(abandoned)
+                    .with_operation(ShortText::truncated(&format!("operation {of}")));
+                let principal = (of % 3 > 0).then(|| Principal::from_bytes([of; 16]));
+                self.claim(key, &Claim { principal, ..claim }, at).await;
             }
             Action::Renew { owner, lease } => self.renew(owner, self.ticks(lease % 4), at).await,
             Action::Note { key, owner, note } => {

@@ -68,7 +68,7 @@ pub struct PostgresStore {
 }
 
 impl PostgresStore {
-    /// Returns the options, which are set before a store is opened.
+    /// Returns the default options, to be changed before the store is opened.
     pub fn options() -> PostgresOptions {
         PostgresOptions::new()
     }

@@ -51,7 +51,7 @@ pub struct RedisStore {
 }
 
 impl RedisStore {
-    /// The options, with which a store can be opened that differs from the default.
+    /// Returns the default options, to be changed before the store is opened.
     pub fn options() -> RedisOptions {
         RedisOptions::default()
     }

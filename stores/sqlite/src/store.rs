@@ -65,7 +65,7 @@ pub struct SqliteStore {
 }
 
 impl SqliteStore {
-    /// Returns the default options, which open a store after they are changed.
+    /// Returns the default options, to be changed before the store is opened.
     pub fn options() -> SqliteOptions {
         SqliteOptions::new()
     }

@@ -132,6 +132,15 @@ macro_rules! handlers {
                 insert.execute(connection).await.unwrap();
             }
 
+            /// Uses the transaction after the response.
+            async fn use_later(mut tx: Tx<$database>, probe: Probe) {
+                tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+                let used = tx.connection().await;
+                if used.is_err_and(|error| matches!(error.cause(), TransactionError::Ended)) {
+                    probe.note("it has no connection any more");
+                }
+            }
+
             async fn work(mut tx: Tx<$database>, probe: &Probe, body: &str) -> HttpResponse {
                 let note = format!("{body} {}", probe.runs());
                 let record = tx.record_id().map(|id| id.as_bytes().to_vec());
@@ -198,16 +207,7 @@ macro_rules! handlers {
                 match body {
                     "panic" => panic!("the handler panics as requested"),
                     "kept" => {
-                        let probe = probe.clone();
-                        actix_web::rt::spawn(async move {
-                            tokio::time::sleep(std::time::Duration::from_millis(200)).await;
-                            let used = tx.connection().await;
-                            if used.is_err_and(|error| {
-                                matches!(error.cause(), TransactionError::Ended)
-                            }) {
-                                probe.note("it has no connection any more");
-                            }
-                        });
+                        actix_web::rt::spawn(use_later(tx, probe.clone()));
                     }
                     "retryable" => return response.with(Disposition::Retryable),
                     "unknown" => return response.with(Disposition::Unknown),

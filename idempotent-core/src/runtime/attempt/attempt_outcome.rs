@@ -15,7 +15,7 @@ pub enum AttemptOutcome {
     Deferred,
     /// Another attempt has taken over the key, or the store has lost its record. The attempt's
     /// response must not reach its client, which gets the response for this verdict instead. The
-    /// verdict is never [`Mismatch`](crate::protocol::Rejection::Mismatch), because the handler ran.
+    /// verdict is never [`Mismatch`](crate::protocol::Rejection::Mismatch): the handler ran.
     Fenced(Verdict),
     /// The attempt's transaction was not committed, or its outcome is unknown. The attempt's
     /// response must not reach its client. The client can repeat the request to get the outcome.
