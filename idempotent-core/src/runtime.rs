@@ -140,8 +140,11 @@ impl Runtime {
             let id = subject.id;
             let claim = parts.new_claim(subject, digest, policy)?;
             let response = parts.claims.claim(&id, &claim, &digest, policy.wait).await?;
-            let ClaimOutcome::Granted { attempt } = response.outcome else {
-                return Ok(Admission::Rejected(Verdict::of_claim(&id, response.outcome)));
+            let attempt = match response.outcome {
+                ClaimOutcome::Granted { attempt } => attempt,
+                ClaimOutcome::Rejected(rejection) => {
+                    return Ok(Admission::Rejected(Verdict::of_rejection(&id, rejection)));
+                }
             };
             let claim = claim.with_owner(response.owner);
             let granted = (attempt, response.sent);

@@ -196,6 +196,20 @@ pub fn claim(record: Option<&Record>, claim: &Claim, now: Timestamp) -> (Change,
     }
 }
 
+/// Returns why a claim is rejected that changes nothing of the record, `None` for any other claim. A
+/// store answers such a claim without a write.
+#[must_use]
+pub fn rejection_without_change(
+    record: Option<&Record>,
+    claim: &Claim,
+    now: Timestamp,
+) -> Option<Rejection> {
+    match self::claim(record, claim, now) {
+        (Change::Keep, ClaimOutcome::Rejected(rejection)) => Some(rejection),
+        _ => None,
+    }
+}
+
 fn rejected(change: Change, rejection: Rejection) -> (Change, ClaimOutcome) {
     (change, ClaimOutcome::Rejected(rejection))
 }

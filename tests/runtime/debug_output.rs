@@ -38,8 +38,8 @@ fn no_debug_output_contains_a_response() {
         "Recording { status: 201, headers: 1, body: Whole(8 bytes) }"
     );
     let bytes = Bytes::from(recording.encode());
-    let (record, completed) =
-        (record(&bytes), ClaimOutcome::Rejected(Rejection::Completed(bytes.clone())));
+    let (record, rejection) = (record(&bytes), Rejection::Completed(bytes.clone()));
+    let completed = ClaimOutcome::Rejected(rejection.clone());
     let (owner, at) = (record.owner, record.first_seen);
     let (verdict, resolution) = (
         Verdict::Rejected(Rejection::Completed(recording.encode())),
@@ -52,7 +52,7 @@ fn no_debug_output_contains_a_response() {
         format!("{:?}", Snapshot::new(record.clone(), at)),
         format!("{completed:?}"),
         format!("{:?}", EventOutcome::Claim(completed.clone())),
-        format!("{:?}", TransactionClaim::Rejected(completed)),
+        format!("{:?}", TransactionClaim::Rejected(rejection)),
         format!("{:?}", Admission::Rejected(verdict.clone())),
         format!("{:?}", AttemptOutcome::Fenced(verdict)),
         format!("{:?}", Event::Resolve(owner, &resolution)),

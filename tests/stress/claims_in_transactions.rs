@@ -52,7 +52,7 @@ impl<S: Store> Store for InTransaction<S> {
                 }
                 Ok(ClaimOutcome::Granted { attempt })
             }
-            TransactionClaim::Rejected(outcome) => Ok(outcome),
+            TransactionClaim::Rejected(rejection) => Ok(ClaimOutcome::Rejected(rejection)),
         }
     }
 

@@ -192,19 +192,21 @@ impl Worker {
                 };
                 attempt.run(&mut self.rng).await
             }
-            Some(outcome) => self.check_rejection(ledger, outcome).await,
+            Some(ClaimOutcome::Rejected(rejection)) => {
+                self.check_rejection(ledger, rejection).await
+            }
         }
     }
 
-    /// Checks the outcome of a claim that was not granted.
-    async fn check_rejection(&mut self, ledger: &Ledger, outcome: ClaimOutcome) -> Checked {
+    /// Checks why a claim was not granted.
+    async fn check_rejection(&mut self, ledger: &Ledger, rejection: Rejection) -> Checked {
         let SharedState { tally, hammer, .. } = &*self.shared;
-        match outcome {
-            ClaimOutcome::Rejected(Rejection::Completed(recording)) => {
+        match rejection {
+            Rejection::Completed(recording) => {
                 tally.count(Count::Replays);
                 ledger.replayed(recording)
             }
-            ClaimOutcome::Rejected(Rejection::InFlight { lease_left, .. }) => {
+            Rejection::InFlight { lease_left, .. } => {
                 tally.count(Count::InFlight);
                 let longest = RENEWED_LEASE.max(hammer.lease);
                 ensure(lease_left <= longest, || {
@@ -213,10 +215,9 @@ impl Worker {
                 sleep(Duration::from_micros(self.rng.u64(200..4_000))).await;
                 Ok(())
             }
-            other @ (ClaimOutcome::Granted { .. }
-            | ClaimOutcome::Rejected(
-                Rejection::Held { .. } | Rejection::Mismatch { .. },
-            )) => Err(Violation(format!("a claim returned {other:?}"))),
+            other @ (Rejection::Held { .. } | Rejection::Mismatch { .. }) => {
+                Err(Violation(format!("a claim returned {other:?}")))
+            }
         }
     }
 

@@ -16,10 +16,10 @@ use crate::{
     error::StoreError,
     fingerprint::{Fingerprint, RequestDigest},
     policy::{OnAbandon, Policy},
-    protocol::{Claim, ClaimOutcome, Rejection, Snapshot},
+    protocol::{Claim, Rejection},
     record_id::RecordId,
     store::{TransactionClaim, Transactions},
-    transition::{self, Change},
+    transition::rejection_without_change,
 };
 
 /// Claims a key in a new transaction; see
@@ -35,9 +35,9 @@ pub(super) async fn begin(
     let claim = parts.new_claim(subject, digest, policy)?;
     // Another handler of the same operation may claim by lease.
     if !parts.deferrals.is_empty()
-        && let Some(outcome) = Box::pin(parts.deferrals.claim(&id, digest)).await
+        && let Some(rejection) = Box::pin(parts.deferrals.claim(&id, digest)).await
     {
-        return Ok(Admission::Rejected(Verdict::of_claim(&id, outcome)));
+        return Ok(Admission::Rejected(Verdict::of_rejection(&id, rejection)));
     }
     let mut request = Request { parts, transactions, id, digest, claim, rule: policy.abandoned };
     let started = Instant::now();
@@ -88,8 +88,9 @@ impl Request<'_> {
             if self.matches(found.record.fingerprint) {
                 self.claim.fingerprint = found.record.fingerprint;
             }
-            if let Some(outcome) = rejection(&found, &self.claim) {
-                return Ok(Some(Verdict::of_claim(&self.id, outcome)));
+            let (record, claim) = (Some(&found.record), &self.claim);
+            if let Some(rejection) = rejection_without_change(record, claim, found.at) {
+                return Ok(Some(Verdict::of_rejection(&self.id, rejection)));
             }
         }
         Ok(if self.matches(other) {
@@ -102,8 +103,7 @@ impl Request<'_> {
     /// Claims the key, and waits up to `wait` for a transaction of another process.
     async fn claim(mut self, open: OpenClaim, wait: Duration) -> Result<Admission, StoreError> {
         let mut claimed = self.send(wait).await?;
-        if let TransactionClaim::Rejected(ClaimOutcome::Rejected(Rejection::Mismatch { recorded })) =
-            claimed
+        if let TransactionClaim::Rejected(Rejection::Mismatch { recorded }) = claimed
             && self.matches(recorded)
         {
             // The record was signed with an older secret.
@@ -118,14 +118,14 @@ impl Request<'_> {
                     Claimed::new(parts.clone(), id, self.claim, digest, attempt, self.rule);
                 Admission::Proceed(Attempt::in_transaction(claimed, open, transaction))
             }
-            TransactionClaim::Rejected(ClaimOutcome::Rejected(Rejection::Mismatch {
-                recorded,
-            })) if self.matches(recorded) => {
+            TransactionClaim::Rejected(Rejection::Mismatch { recorded })
+                if self.matches(recorded) =>
+            {
                 // The record changed between the two claims.
                 Admission::Rejected(parts.claims.current(&id, digest).await)
             }
-            TransactionClaim::Rejected(outcome) => {
-                Admission::Rejected(Verdict::of_claim(&id, outcome))
+            TransactionClaim::Rejected(rejection) => {
+                Admission::Rejected(Verdict::of_rejection(&id, rejection))
             }
         })
     }
@@ -138,13 +138,5 @@ impl Request<'_> {
             self.parts.store.limit_to(limit, claim)
         };
         with_retry(send).await
-    }
-}
-
-/// The outcome of a claim of this record, unless it can be granted.
-fn rejection(found: &Snapshot, claim: &Claim) -> Option<ClaimOutcome> {
-    match transition::claim(Some(&found.record), claim, found.at) {
-        (Change::Keep, outcome) => Some(outcome),
-        (Change::Put(_) | Change::Remove, _) => None,
     }
 }

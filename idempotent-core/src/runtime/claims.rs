@@ -116,8 +116,9 @@ impl Claims {
     ) -> Result<ClaimResponse, StoreError> {
         let sent = self.store.environment().now();
         if !self.deferrals.is_empty()
-            && let Some(outcome) = Box::pin(self.deferrals.claim(id, *digest)).await
+            && let Some(rejection) = Box::pin(self.deferrals.claim(id, *digest)).await
         {
+            let outcome = ClaimOutcome::Rejected(rejection);
             return Ok(ClaimResponse { outcome, owner: claim.owner, sent });
         }
         let mut outcome = self.send(id, claim).await?;
@@ -289,9 +290,9 @@ impl Claims {
         digest: RequestDigest,
     ) -> Result<Option<Verdict>, StoreError> {
         if !self.deferrals.is_empty()
-            && let Some(outcome) = Box::pin(self.deferrals.claim(id, digest)).await
+            && let Some(rejection) = Box::pin(self.deferrals.claim(id, digest)).await
         {
-            return Ok(Some(Verdict::of_claim(id, outcome)));
+            return Ok(Some(Verdict::of_rejection(id, rejection)));
         }
         let found = with_retry(|| self.store.call(|store| store.look_up(id))).await?;
         Ok(found.and_then(|found| self.verdict_unless_free(id, digest, &found)))

@@ -188,11 +188,11 @@ impl Deferrals {
         true
     }
 
-    /// The outcome of a claim of a record that has a deferred end; `None` if it has none, or if the
+    /// Why a claim of a record that has a deferred end is rejected; `None` if it has none, or if the
     /// store decides again.
     ///
     /// The end is sent to the store first. While the store fails, or does not respond
-    /// [soon](PATIENCE), the outcome comes from memory: a response is replayed, since its first
+    /// [soon](PATIENCE), the answer comes from memory: a response is replayed, since its first
     /// client has it already; a key that is to be held is held; and a key that may have another
     /// owner is in flight. It is never an error, since an application that runs unguarded while its
     /// store fails would run a handler again that is known to have run.
@@ -200,18 +200,16 @@ impl Deferrals {
         self: &Arc<Self>,
         id: &RecordId,
         digest: RequestDigest,
-    ) -> Option<ClaimOutcome> {
+    ) -> Option<Rejection> {
         let end = self.ledger.find(id)?;
         if !self.options.fingerprint_keys.matches(end.claim.fingerprint, digest) {
-            return Some(ClaimOutcome::Rejected(Rejection::Mismatch {
-                recorded: end.claim.fingerprint,
-            }));
+            return Some(Rejection::Mismatch { recorded: end.claim.fingerprint });
         }
         if end.state() == EndState::Sending {
             return Some(self.read_sent(&end).await);
         }
         let error = match self.settle_soon(&end).await {
-            Some(Ok(Fence::Passed)) => return end.outcome(),
+            Some(Ok(Fence::Passed)) => return end.rejection(),
             Some(Ok(Fence::Fenced)) => return None,
             Some(Err(error)) => Some(error),
             None => None,
@@ -222,14 +220,14 @@ impl Deferrals {
                 %id, error,
                 "the owner of a record is unknown while the store fails; reporting it in flight"
             );
-            return Some(ClaimOutcome::IN_FLIGHT);
+            return Some(Rejection::IN_FLIGHT);
         }
         tracing::warn!(
             %id, error,
             "storing the end of an attempt failed again; a waiting claim gets the outcome from \
              memory"
         );
-        end.outcome()
+        end.rejection()
     }
 
     /// Sends an end to the store for a claim. Returns `None` if the store does not respond soon; a
@@ -254,24 +252,17 @@ impl Deferrals {
     /// The outcome of a claim while the attempt itself is sending its end. The store may have it
     /// already, so the record is read. It is not claimed, since a store that has lost the record
     /// would grant the claim.
-    async fn read_sent(&self, end: &DeferredEnd) -> ClaimOutcome {
+    async fn read_sent(&self, end: &DeferredEnd) -> Rejection {
         let found = self.store.call(|store| store.look_up(&end.id)).await.ok().flatten();
         let record = found.map(|found| found.record);
         let Some(record) = record.filter(|record| record.owner == end.claim.owner) else {
-            return ClaimOutcome::IN_FLIGHT;
+            return Rejection::IN_FLIGHT;
         };
         let reference = record.notes.reference;
         match record.state {
-            RecordState::Completed(recording) => {
-                ClaimOutcome::Rejected(Rejection::Completed(recording))
-            }
-            RecordState::Held => {
-                ClaimOutcome::Rejected(Rejection::Held { newly: false, reference })
-            }
-            RecordState::InFlight => ClaimOutcome::Rejected(Rejection::InFlight {
-                lease_left: Duration::ZERO,
-                reference,
-            }),
+            RecordState::Completed(recording) => Rejection::Completed(recording),
+            RecordState::Held => Rejection::Held { newly: false, reference },
+            RecordState::InFlight => Rejection::InFlight { lease_left: Duration::ZERO, reference },
         }
     }
 
@@ -299,7 +290,7 @@ impl Deferrals {
     /// Between the lookup and the claim another process may claim the record; the fence prevents
     /// the end from taking effect then (case `another_request_that_took_a_lost_key_keeps_it`).
     pub(super) async fn reclaim(&self, end: &DeferredEnd) -> Result<Fence, StoreError> {
-        let worthwhile = end.outcome().is_some() && end.lasts > self.now();
+        let worthwhile = end.rejection().is_some() && end.lasts > self.now();
         if !worthwhile || self.store.call(|store| store.look_up(&end.id)).await?.is_some() {
             return Ok(Fence::Fenced);
         }

@@ -6,7 +6,7 @@ use crate::{
     error::StoreError,
     lease::Lease,
     policy::Abandoned,
-    protocol::{Claim, ClaimOutcome, Fence, Rejection},
+    protocol::{Claim, Fence, Rejection},
     recording::EncodedRecording,
     store::{Store, TransactionClaim, commit_if_passed},
 };
@@ -72,7 +72,7 @@ async fn hold_again(store: &dyn Store, lease: &Lease, claim: &Claim) -> Result<F
     let mut transaction = match claimed {
         TransactionClaim::Granted { transaction, .. } => transaction,
         // Another attempt may be rolled back.
-        TransactionClaim::Rejected(ClaimOutcome::Rejected(Rejection::InFlight { .. })) => {
+        TransactionClaim::Rejected(Rejection::InFlight { .. }) => {
             return Err(StoreError::transient("runtime", "hold a key", InDoubt));
         }
         TransactionClaim::Rejected(_) => return Ok(Fence::Fenced),
@@ -106,9 +106,7 @@ async fn hold_if_committed(
         }
         // The key is in flight in the transaction itself or in another attempt, so whether the
         // transaction has ended is unknown.
-        TransactionClaim::Rejected(ClaimOutcome::Rejected(Rejection::InFlight { .. })) => {
-            Err(in_doubt())
-        }
+        TransactionClaim::Rejected(Rejection::InFlight { .. }) => Err(in_doubt()),
         TransactionClaim::Rejected(_) => Ok(Fence::Fenced),
     }
 }

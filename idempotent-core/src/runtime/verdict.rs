@@ -5,10 +5,7 @@ use std::fmt;
 use bytes::Bytes;
 
 use crate::{
-    error::StoreError,
-    protocol::{ClaimOutcome, Rejection},
-    record_id::RecordId,
-    recording::EncodedRecording,
+    error::StoreError, protocol::Rejection, record_id::RecordId, recording::EncodedRecording,
 };
 
 /// The reason why a handler does not run, or why the response of its attempt is not sent.
@@ -36,9 +33,7 @@ impl Verdict {
     pub(super) const IN_FLIGHT: Self = Self::Rejected(Rejection::IN_FLIGHT);
 
     /// The verdict of a claim that was not granted.
-    pub(super) fn of_claim(id: &RecordId, outcome: ClaimOutcome) -> Self {
-        // Callers handle a grant before. If one does not, the client may send the request again.
-        let ClaimOutcome::Rejected(rejection) = outcome else { return Self::IN_FLIGHT };
+    pub(super) fn of_rejection(id: &RecordId, rejection: Rejection) -> Self {
         let rejection = match rejection.without_recording() {
             Ok(rejection) => rejection,
             Err(recording) => return Self::of_recording(id, &recording),

@@ -13,7 +13,7 @@ use crate::{
     error::StoreError,
     lease::Lease,
     policy::Abandoned,
-    protocol::{Claim, ClaimOutcome, Fence, Note},
+    protocol::{Claim, Fence, Note, Rejection},
     record_id::RecordId,
 };
 
@@ -79,14 +79,13 @@ pub trait Transactions: Send + Sync {
 pub enum TransactionClaim {
     /// The caller owns the key once this transaction is committed.
     Granted {
-        /// The number of the attempt, as in [`ClaimOutcome::Granted`].
+        /// The number of the attempt, as in [`ClaimOutcome::Granted`](crate::protocol::ClaimOutcome::Granted).
         attempt: u32,
         /// The transaction for the handler.
         transaction: Box<dyn Transaction>,
     },
-    /// The claim was not granted, and no transaction is open. Any outcome except
-    /// [`ClaimOutcome::Granted`].
-    Rejected(ClaimOutcome),
+    /// The claim was not granted, and no transaction is open.
+    Rejected(Rejection),
 }
 
 /// An open transaction of a store. Dropping it rolls it back.

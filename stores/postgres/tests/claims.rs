@@ -326,9 +326,7 @@ async fn a_replay_does_not_wait_while_handlers_use_all_transactions() {
     let replay = transactions.claim(&id, &again, Duration::from_millis(80));
     // A call that waits for a connection gives up after 5 seconds, with an error.
     let outcome = replay.await.unwrap();
-    let TransactionClaim::Rejected(ClaimOutcome::Rejected(Rejection::Completed(recorded))) =
-        outcome
-    else {
+    let TransactionClaim::Rejected(Rejection::Completed(recorded)) = outcome else {
         panic!("the key is not completed")
     };
     assert_eq!(recorded, response);

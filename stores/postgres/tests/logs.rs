@@ -258,10 +258,7 @@ async fn assert_claims_time_out(target: &LoggedServer) {
         let mut first = granted(&target.store, &lease, &claim).await.expect("a free key");
         let second = transactions.claim(&id, &confidential(), Duration::ZERO).await.unwrap();
         assert!(
-            matches!(
-                second,
-                TransactionClaim::Rejected(ClaimOutcome::Rejected(Rejection::InFlight { .. }))
-            ),
+            matches!(second, TransactionClaim::Rejected(Rejection::InFlight { .. })),
             "{}",
             target.name
         );

@@ -45,10 +45,10 @@ async fn claim_in_transaction(
     store: &PostgresStore,
     lease: &Lease,
     claim: &Claim,
-) -> Result<Box<dyn Transaction>, ClaimOutcome> {
+) -> Result<Box<dyn Transaction>, Rejection> {
     match store.transactions().unwrap().claim(&lease.id, claim, WAIT_LIMIT).await.unwrap() {
         TransactionClaim::Granted { transaction, .. } => Ok(transaction),
-        TransactionClaim::Rejected(outcome) => Err(outcome),
+        TransactionClaim::Rejected(rejection) => Err(rejection),
     }
 }
 
@@ -90,8 +90,12 @@ async fn replays_work_with_bytea_output_escape() {
             "{name}"
         );
         for lease in [lease, tx_lease] {
-            let found = ClaimOutcome::Rejected(Rejection::Completed(response.clone()));
-            assert_eq!(store.claim(&lease.id, &request()).await.unwrap(), found, "{name}");
+            let found = Rejection::Completed(response.clone());
+            assert_eq!(
+                store.claim(&lease.id, &request()).await.unwrap(),
+                ClaimOutcome::Rejected(found.clone()),
+                "{name}"
+            );
             assert_eq!(
                 claim_in_transaction(&store, &lease, &request()).await.err(),
                 Some(found),
@@ -120,11 +124,8 @@ async fn a_claim_waits_for_longer_than_the_roles_timeouts() {
             );
         }
         let started = Instant::now();
-        let outcome = claim_in_transaction(&store, &lease, &request()).await.err();
-        assert!(
-            matches!(outcome, Some(ClaimOutcome::Rejected(Rejection::InFlight { .. }))),
-            "{name}: {outcome:?}"
-        );
+        let rejection = claim_in_transaction(&store, &lease, &request()).await.err();
+        assert!(matches!(rejection, Some(Rejection::InFlight { .. })), "{name}: {rejection:?}");
         assert!(
             started.elapsed() >= WAIT_LIMIT,
             "{name}: the claim waited only {:?}",

@@ -58,7 +58,7 @@ async fn begin(store: &PostgresStore, lease: &Lease, claim: &Claim) -> Box<dyn T
     let wait = Duration::ZERO;
     match store.transactions().unwrap().claim(&lease.id, claim, wait).await.unwrap() {
         TransactionClaim::Granted { transaction, .. } => transaction,
-        TransactionClaim::Rejected(outcome) => panic!("{outcome:?}"),
+        TransactionClaim::Rejected(rejection) => panic!("{rejection:?}"),
     }
 }
 

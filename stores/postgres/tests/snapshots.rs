@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use idempotent_core::{
     RecordId,
-    protocol::{ClaimOutcome, Fence, Rejection},
+    protocol::{Fence, Rejection},
     store::{Store as _, TransactionClaim},
 };
 use idempotent_postgres::PostgresStore;
@@ -50,19 +50,16 @@ async fn a_claim_takes_the_lock_of_its_key_before_it_reads_the_record() {
             Ok(TransactionClaim::Rejected(_)) => {}
             Err(error) => assert!(error.is_transient(), "{error:?}"),
         }
-        assert_eq!(
-            rejected(claim(&other, &id, Duration::ZERO).await),
-            ClaimOutcome::Rejected(Rejection::Completed(DONE))
-        );
+        assert_eq!(rejected(claim(&other, &id, Duration::ZERO).await), Rejection::Completed(DONE));
     }
 }
 
 /// Claims a key again and again until it is no longer in flight.
-async fn claim_until_completed(store: PostgresStore, id: RecordId) -> ClaimOutcome {
+async fn claim_until_completed(store: PostgresStore, id: RecordId) -> Rejection {
     loop {
         match claim(&store, &id, Duration::ZERO).await.1 {
-            TransactionClaim::Rejected(ClaimOutcome::Rejected(Rejection::InFlight { .. })) => {}
-            TransactionClaim::Rejected(outcome) => return outcome,
+            TransactionClaim::Rejected(Rejection::InFlight { .. }) => {}
+            TransactionClaim::Rejected(rejection) => return rejection,
             TransactionClaim::Granted { .. } => panic!("a completed key was granted"),
         }
     }
@@ -91,10 +88,7 @@ async fn above_read_committed_a_claim_does_not_read_in_its_transaction() {
             let fence = transaction.complete_and_commit(&lease, &DONE).await.unwrap();
             assert_eq!(fence, Fence::Passed);
             for duplicate in duplicates {
-                assert_eq!(
-                    duplicate.await.unwrap(),
-                    ClaimOutcome::Rejected(Rejection::Completed(DONE))
-                );
+                assert_eq!(duplicate.await.unwrap(), Rejection::Completed(DONE));
             }
         }
         let id = id();
@@ -105,9 +99,6 @@ async fn above_read_committed_a_claim_does_not_read_in_its_transaction() {
         });
         sleep(Duration::from_millis(20)).await;
         assert_eq!(transaction.complete_and_commit(&lease, &DONE).await.unwrap(), Fence::Passed);
-        assert_eq!(
-            rejected(waits.await.unwrap()),
-            ClaimOutcome::Rejected(Rejection::Completed(DONE))
-        );
+        assert_eq!(rejected(waits.await.unwrap()), Rejection::Completed(DONE));
     }
 }

@@ -81,7 +81,7 @@ async fn calls(store: &PostgresStore) -> [Result<(), StoreError>; 3] {
             assert!(transaction.roll_back().await);
             Ok(())
         }
-        Ok(TransactionClaim::Rejected(outcome)) => panic!("{outcome:?}"),
+        Ok(TransactionClaim::Rejected(rejection)) => panic!("{rejection:?}"),
         Err(error) => Err(error),
     };
     [claimed, begun, in_transaction]
@@ -249,7 +249,7 @@ async fn a_connection_that_was_in_use_during_a_migration_fails_no_claim() {
     let claim = async || match transactions.claim(&id(), &request(), Duration::ZERO).await.unwrap()
     {
         TransactionClaim::Granted { transaction, .. } => transaction,
-        TransactionClaim::Rejected(outcome) => panic!("{outcome:?}"),
+        TransactionClaim::Rejected(rejection) => panic!("{rejection:?}"),
     };
     // Both connections have the statements.
     let first = claim().await;

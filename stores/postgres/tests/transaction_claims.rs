@@ -34,9 +34,9 @@ pub(super) async fn granted(store: &PostgresStore, id: &RecordId) -> (Lease, Box
     }
 }
 
-pub(super) fn rejected((_, claimed): (Lease, TransactionClaim)) -> ClaimOutcome {
+pub(super) fn rejected((_, claimed): (Lease, TransactionClaim)) -> Rejection {
     match claimed {
-        TransactionClaim::Rejected(outcome) => outcome,
+        TransactionClaim::Rejected(rejection) => rejection,
         TransactionClaim::Granted { .. } => panic!("the claim was granted"),
     }
 }
@@ -72,24 +72,18 @@ async fn a_duplicate_of_another_process_is_in_flight_at_once_or_waits_for_the_re
     let id = id();
     let (lease, transaction) = granted(&store, &id).await;
     let duplicate = rejected(claim(&other, &id, Duration::ZERO).await);
-    assert!(
-        matches!(duplicate, ClaimOutcome::Rejected(Rejection::InFlight { .. })),
-        "{duplicate:?}"
-    );
+    assert!(matches!(duplicate, Rejection::InFlight { .. }), "{duplicate:?}");
     let duplicate = rejected(claim(&other, &id, Duration::from_millis(100)).await);
-    assert!(
-        matches!(duplicate, ClaimOutcome::Rejected(Rejection::InFlight { .. })),
-        "{duplicate:?}"
-    );
+    assert!(matches!(duplicate, Rejection::InFlight { .. }), "{duplicate:?}");
     let waits = tokio::spawn(async move { claim(&other, &id, Duration::from_secs(60)).await });
     sleep(Duration::from_millis(300)).await;
     assert!(!waits.is_finished(), "the duplicate did not wait");
     assert_eq!(transaction.complete_and_commit(&lease, &DONE).await.unwrap(), Fence::Passed);
-    assert_eq!(rejected(waits.await.unwrap()), ClaimOutcome::Rejected(Rejection::Completed(DONE)));
+    assert_eq!(rejected(waits.await.unwrap()), Rejection::Completed(DONE));
     // Replays take no turns.
     let replays = [(); 8].map(|()| claim(&store, &id, Duration::ZERO));
     for replay in futures_util::future::join_all(replays).await {
-        assert_eq!(rejected(replay), ClaimOutcome::Rejected(Rejection::Completed(DONE)));
+        assert_eq!(rejected(replay), Rejection::Completed(DONE));
     }
 }
 
@@ -116,10 +110,7 @@ async fn tables_of_the_same_name_in_other_schemas_have_other_locks() {
     }
     let also_named = PostgresStore::connect(&format!("{url}{options}named")).await.unwrap();
     let duplicate = rejected(claim(&also_named, &id, Duration::ZERO).await);
-    assert!(
-        matches!(duplicate, ClaimOutcome::Rejected(Rejection::InFlight { .. })),
-        "{duplicate:?}"
-    );
+    assert!(matches!(duplicate, Rejection::InFlight { .. }), "{duplicate:?}");
 }
 
 /// A savepoint that contains the first note contains the record too.
@@ -141,7 +132,7 @@ async fn a_savepoint_that_a_handler_undoes_does_not_take_its_record_away() {
         }
         assert_eq!(transaction.complete_and_commit(&lease, &DONE).await.unwrap(), Fence::Passed);
         let replay = rejected(claim(&other, &id, Duration::ZERO).await);
-        assert_eq!(replay, ClaimOutcome::Rejected(Rejection::Completed(DONE)));
+        assert_eq!(replay, Rejection::Completed(DONE));
         let (lease, mut transaction) = granted(&store, &crate::helpers::id()).await;
         sqlx::raw_sql("SAVEPOINT one").execute(connection(&mut transaction)).await.unwrap();
         assert_eq!(transaction.note(&lease, &note).await.unwrap(), Fence::Passed);
@@ -149,7 +140,7 @@ async fn a_savepoint_that_a_handler_undoes_does_not_take_its_record_away() {
         assert_eq!(transaction.abandon(&lease, Abandoned::Hold).await.unwrap(), Fence::Passed);
         transaction.commit().await.unwrap();
         let held = rejected(claim(&other, &lease.id, Duration::ZERO).await);
-        assert!(matches!(held, ClaimOutcome::Rejected(Rejection::Held { .. })), "{held:?}");
+        assert!(matches!(held, Rejection::Held { .. }), "{held:?}");
     }
 }
 
@@ -289,10 +280,7 @@ async fn a_replay_does_not_wait_for_handlers_that_use_all_connections() {
     let (lease, transaction) = granted(&store, &done).await;
     transaction.complete_and_commit(&lease, &DONE).await.unwrap();
     let (_, open) = granted(&store, &id()).await;
-    assert_eq!(
-        rejected(claim(&store, &done, Duration::ZERO).await),
-        ClaimOutcome::Rejected(Rejection::Completed(DONE))
-    );
+    assert_eq!(rejected(claim(&store, &done, Duration::ZERO).await), Rejection::Completed(DONE));
     drop(open);
 }
 
@@ -322,7 +310,7 @@ async fn duplicates_that_wait_for_other_processes_leave_the_connections_to_new_k
         assert_eq!(transaction.complete_and_commit(&lease, &DONE).await.unwrap(), Fence::Passed);
     }
     for waited in waits {
-        assert_eq!(waited.await.unwrap(), ClaimOutcome::Rejected(Rejection::Completed(DONE)));
+        assert_eq!(waited.await.unwrap(), Rejection::Completed(DONE));
     }
 }
 

@@ -19,7 +19,7 @@ use crate::{
 };
 use idempotent_core::{
     Abandoned, Lease, RecordId, StoreError,
-    protocol::{Claim, ClaimOutcome, Fence, Note},
+    protocol::{Claim, ClaimOutcome, Fence, Note, Rejection},
     store::{Transaction, TransactionClaim, Transactions},
     transition::{self, Change},
 };
@@ -53,16 +53,16 @@ async fn open(
     }))
 }
 
-/// Returns the outcome of a claim that needs no write, `None` for any other.
-async fn outcome_without_write(
+/// Reads the record of a key, and returns why a claim is rejected that needs no write; `None` for any
+/// other claim.
+async fn rejection_without_write(
     engine: &Engine,
     id: &RecordId,
     claim: &Claim,
-) -> Result<Option<ClaimOutcome>, StoreError> {
+) -> Result<Option<Rejection>, StoreError> {
     let (record, now) = engine.existing(id).await?;
     let now = engine.waiting.effective_time(record.as_ref(), now).await;
-    let (change, outcome) = transition::claim(record.as_ref(), claim, now);
-    Ok(matches!(change, Change::Keep).then_some(outcome))
+    Ok(transition::rejection_without_change(record.as_ref(), claim, now))
 }
 
 #[async_trait]
@@ -95,22 +95,22 @@ impl Transactions for Engine {
         let wait_limit = WaitLimit::from_now(wait);
         // A replay takes no write lock; a record that has to be written is read again under the
         // lock.
-        if let Some(outcome) = outcome_without_write(self, id, claim).await? {
-            return Ok(TransactionClaim::Rejected(outcome));
+        if let Some(rejection) = rejection_without_write(self, id, claim).await? {
+            return Ok(TransactionClaim::Rejected(rejection));
         }
         let begin = "BEGIN IMMEDIATE".into_sql_str();
         let Some(mut transaction) = open(self, "claim", &begin, Some(wait_limit)).await? else {
             // The transaction that held the key may be one of several that have ended meanwhile.
-            let outcome = outcome_without_write(self, id, claim).await?;
-            return Ok(TransactionClaim::Rejected(outcome.unwrap_or(ClaimOutcome::IN_FLIGHT)));
+            let rejection = rejection_without_write(self, id, claim).await?;
+            return Ok(TransactionClaim::Rejected(rejection.unwrap_or(Rejection::IN_FLIGHT)));
         };
         match transaction.claim(id, claim, &self.waiting).await {
             Ok(ClaimOutcome::Granted { attempt }) => {
                 Ok(TransactionClaim::Granted { attempt, transaction: Box::new(transaction) })
             }
-            Ok(outcome) => {
+            Ok(ClaimOutcome::Rejected(rejection)) => {
                 Box::new(transaction).commit().await?;
-                Ok(TransactionClaim::Rejected(outcome))
+                Ok(TransactionClaim::Rejected(rejection))
             }
             Err(error) => {
                 transaction.open.roll_back().await;

@@ -344,7 +344,7 @@ impl Transactions for SimulatedStore {
             ClaimOutcome::Granted { attempt } => {
                 TransactionClaim::Granted { attempt, transaction: Box::new(transaction) }
             }
-            outcome => TransactionClaim::Rejected(outcome),
+            ClaimOutcome::Rejected(rejection) => TransactionClaim::Rejected(rejection),
         })
     }
 }

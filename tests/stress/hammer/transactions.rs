@@ -91,7 +91,9 @@ impl Worker {
                 Ok(())
             }
             Err(error) => Err(error.into()),
-            Ok(TransactionClaim::Rejected(outcome)) => self.check_rejection(ledger, outcome).await,
+            Ok(TransactionClaim::Rejected(rejection)) => {
+                self.check_rejection(ledger, rejection).await
+            }
             Ok(TransactionClaim::Granted { attempt, transaction }) => {
                 self.shared.tally.count(Count::GrantedInTransaction);
                 let lease = Lease { id: ledger.id, owner: claim.owner };

@@ -72,10 +72,7 @@ async fn check_transactions(store: &impl Store) {
         async { transactions.claim(&id, &self::claim(), LONGEST).await },
     );
     assert_eq!(completed.unwrap(), Fence::Passed);
-    assert!(matches!(
-        outcome.unwrap(),
-        TransactionClaim::Rejected(ClaimOutcome::Rejected(Rejection::Completed(_)))
-    ));
+    assert!(matches!(outcome.unwrap(), TransactionClaim::Rejected(Rejection::Completed(_))));
 }
 
 fn recording() -> EncodedRecording {

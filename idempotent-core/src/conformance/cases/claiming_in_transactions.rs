@@ -26,7 +26,7 @@ async fn outcome_of(
             transaction.roll_back().await;
             granted(attempt)
         }
-        TransactionClaim::Rejected(outcome) => outcome,
+        TransactionClaim::Rejected(rejection) => ClaimOutcome::Rejected(rejection),
     }
 }
 
@@ -39,7 +39,7 @@ async fn claim_in(
 ) -> Box<dyn Transaction> {
     let (outcome, transaction) = match transactions.claim(&key.id, claim, WAIT).await.unwrap() {
         TransactionClaim::Granted { attempt, transaction } => (granted(attempt), Some(transaction)),
-        TransactionClaim::Rejected(outcome) => (outcome, None),
+        TransactionClaim::Rejected(rejection) => (ClaimOutcome::Rejected(rejection), None),
     };
     assert_eq!(outcome, granted(expected));
     transaction.unwrap()
@@ -250,7 +250,7 @@ pub(in crate::conformance) async fn one_of_many_claims_in_transactions_wins(fixt
                     transaction.commit().await.unwrap();
                     None
                 }
-                TransactionClaim::Rejected(outcome) => Some(outcome),
+                TransactionClaim::Rejected(rejection) => Some(rejection),
             }
         }
     })
@@ -259,10 +259,7 @@ pub(in crate::conformance) async fn one_of_many_claims_in_transactions_wins(fixt
     let rejected = outcomes.iter().flatten();
     for outcome in rejected {
         assert!(
-            matches!(
-                outcome,
-                ClaimOutcome::Rejected(Rejection::InFlight { .. } | Rejection::Completed(_))
-            ),
+            matches!(outcome, Rejection::InFlight { .. } | Rejection::Completed(_)),
             "{outcome:?}"
         );
     }

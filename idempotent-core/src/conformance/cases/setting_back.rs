@@ -233,7 +233,7 @@ pub(in crate::conformance) async fn a_claim_in_a_transaction_shortens_a_lease(fi
                 transaction.roll_back().await;
                 granted(attempt)
             }
-            TransactionClaim::Rejected(outcome) => outcome,
+            TransactionClaim::Rejected(rejection) => ClaimOutcome::Rejected(rejection),
         }
     };
     assert_in_flight(&claim(&retried, fixture.request()).await, &fixture);

@@ -9,7 +9,7 @@ use super::{
 use crate::{
     error::StoreError,
     policy::Abandoned,
-    protocol::{ClaimOutcome, Fence, Rejection},
+    protocol::{Fence, Rejection},
     record::RecordState,
     runtime::{end_action::EndAction, open_claims::OpenClaim},
     store::{Transaction, TransactionClaim, commit_if_passed},
@@ -104,14 +104,13 @@ impl TransactionalAttempt {
                 let held = self.hold_if_committed().await?;
                 Ok(if held { CommitOutcome::Held } else { CommitOutcome::NotCommitted })
             }
-            TransactionClaim::Rejected(ClaimOutcome::Rejected(Rejection::InFlight { .. })) => {
+            TransactionClaim::Rejected(Rejection::InFlight { .. }) => {
                 self.resolve_in_flight(action).await
             }
             // The handler has committed its claim, whose lease has expired since.
-            TransactionClaim::Rejected(ClaimOutcome::Rejected(Rejection::Held {
-                newly: true,
-                ..
-            })) => Ok(CommitOutcome::Held),
+            TransactionClaim::Rejected(Rejection::Held { newly: true, .. }) => {
+                Ok(CommitOutcome::Held)
+            }
             TransactionClaim::Rejected(_) => self.read_action(action).await,
         }
     }

@@ -8,7 +8,7 @@ use std::{
 use crate::{
     lease::Lease,
     policy::Abandoned,
-    protocol::{Claim, ClaimOutcome, Rejection},
+    protocol::{Claim, Rejection},
     record_id::RecordId,
     runtime::end_action::EndAction,
 };
@@ -109,14 +109,14 @@ impl DeferredEnd {
         Lease { id: self.id, owner: self.claim.owner }
     }
 
-    /// The outcome of later claims, if this end decides it.
-    pub(super) fn outcome(&self) -> Option<ClaimOutcome> {
+    /// Why later claims are rejected, if this end decides it.
+    pub(super) fn rejection(&self) -> Option<Rejection> {
         match &self.action {
             EndAction::Complete(recording) => {
-                Some(ClaimOutcome::Rejected(Rejection::Completed(recording.as_bytes().clone())))
+                Some(Rejection::Completed(recording.as_bytes().clone()))
             }
             EndAction::Abandon(Abandoned::Hold) | EndAction::HoldAgain(_) => {
-                Some(ClaimOutcome::Rejected(Rejection::Held { newly: false, reference: None }))
+                Some(Rejection::Held { newly: false, reference: None })
             }
             EndAction::Abandon(Abandoned::Retry)
             | EndAction::Release
@@ -133,7 +133,7 @@ impl DeferredEnd {
     /// is free anyway.
     pub(super) fn retried_for(&self) -> Duration {
         let decides =
-            self.outcome().is_some() || matches!(self.action, EndAction::HoldIfCommitted(_));
+            self.rejection().is_some() || matches!(self.action, EndAction::HoldIfCommitted(_));
         if decides { self.claim.ttl.max(self.claim.lease) } else { self.claim.lease }
     }
 

@@ -59,7 +59,7 @@ impl Ledger {
     }
 
     pub(super) fn insert(&self, end: &Arc<DeferredEnd>) {
-        if end.outcome().is_none() {
+        if end.rejection().is_none() {
             return;
         }
         let mut by_record = self.by_record.lock().unwrap_or_else(PoisonError::into_inner);

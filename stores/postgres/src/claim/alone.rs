@@ -12,7 +12,7 @@ use crate::{
 };
 use idempotent_core::{
     Lease, Record, RecordId, RecordState, StoreError,
-    protocol::{Claim, ClaimOutcome, Renewal},
+    protocol::{Claim, ClaimOutcome, Rejection, Renewal},
     transition::{self, Change},
 };
 use idempotent_sql::{ClaimContention, TimedRecord};
@@ -54,9 +54,9 @@ async fn claim_unless_locked(
         // A plain claim has to begin a transaction, so reading first saves round trips for
         // duplicates.
         if engine.pools.server.mode == StatementMode::Plain
-            && let Some(outcome) = outcome_without_write(engine, id, claim).await?
+            && let Some(rejection) = rejection_without_write(engine, id, claim).await?
         {
-            return Ok(Some(outcome));
+            return Ok(Some(ClaimOutcome::Rejected(rejection)));
         }
         // Between the read and the insert of this statement another process may claim the key,
         // or a transaction may have its lock, and the statement then returns no row; it is
@@ -102,16 +102,19 @@ async fn claim_unless_locked(
     Err(StoreError::transient(NAME, "claim", ClaimContention))
 }
 
-/// Returns the outcome of a claim that needs no write, `None` for any other.
-pub(crate) async fn outcome_without_write(
+/// Reads the record of a key, and returns why a claim is rejected that needs no write; `None` for any
+/// other claim.
+pub(crate) async fn rejection_without_write(
     engine: &Engine,
     id: &RecordId,
     claim: &Claim,
-) -> Result<Option<ClaimOutcome>, StoreError> {
+) -> Result<Option<Rejection>, StoreError> {
     let existing = engine.statements("claim").await?.steps.existing(id);
     // A read waits for a lock on the table only.
     let rows = engine.execute("claim", existing, Resend::UnlessLocked).await?;
-    Ok(claimed(&rows)?.and_then(|found| unchanged(found, claim)))
+    Ok(claimed(&rows)?.and_then(|(record, now)| {
+        transition::rejection_without_change(record.as_ref(), claim, now)
+    }))
 }
 
 /// Writes the record that the state machine has decided on; returns `false` if the record has
@@ -160,14 +163,6 @@ async fn extend(engine: &Engine, renewal: &[Renewal]) -> Result<bool, sqlx::Erro
         sleep(PAUSE.mul_f64(fastrand::f64())).await;
     }
     Ok(false)
-}
-
-/// The outcome of a claim that changes nothing of an existing record, `None` for any other.
-pub(crate) fn unchanged((record, now): TimedRecord, claim: &Claim) -> Option<ClaimOutcome> {
-    match transition::claim(Some(&record?), claim, now) {
-        (Change::Keep, outcome) => Some(outcome),
-        _ => None,
-    }
 }
 
 /// Decodes what `claim.sql` returns of the record in the first row; `None` if there is no row.

@@ -6,7 +6,7 @@ use sqlx::{PgConnection, Row as _, postgres::PgRow};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::{
-    claim::alone::{MAX_ROUNDS, claimed, outcome_without_write, unchanged, write_claim},
+    claim::alone::{MAX_ROUNDS, claimed, rejection_without_write, write_claim},
     connect::open_transaction::response_mismatch,
     engine::{Engine, Resend},
     error::{NAME, PgErrorKind, error_kind, waited_for_a_record, waited_for_an_existing_record},
@@ -17,7 +17,7 @@ use crate::{
 use idempotent_core::{
     Lease, Record, RecordId, StoreError,
     clock::Timestamp,
-    protocol::{Claim, ClaimOutcome, Renewal},
+    protocol::{Claim, ClaimOutcome, Rejection, Renewal},
     store::TransactionClaim,
     transition::{self, Change},
 };
@@ -55,9 +55,9 @@ pub(crate) async fn claim(
     let deadline = Instant::now() + max_wait;
     let (mut rounds, mut pause) = (0, FIRST_PAUSE);
     while rounds < MAX_ROUNDS {
-        let connection = match connection_or_outcome(engine, id, claim).await? {
+        let connection = match connection_or_rejection(engine, id, claim).await? {
             Ok(connection) => connection,
-            Err(outcome) => return Ok(TransactionClaim::Rejected(outcome)),
+            Err(rejection) => return Ok(TransactionClaim::Rejected(rejection)),
         };
         match round(engine, connection, id, claim).await? {
             Round::Done(claimed) => return Ok(claimed),
@@ -73,7 +73,7 @@ pub(crate) async fn claim(
             Round::Locked => {
                 let left = deadline.saturating_duration_since(Instant::now());
                 if left.is_zero() {
-                    return Ok(in_flight());
+                    return Ok(TransactionClaim::Rejected(Rejection::IN_FLIGHT));
                 }
                 sleep(left.min(pause.mul_f64(0.5 + fastrand::f64()))).await;
                 pause = LONGEST_PAUSE.min(2 * pause);
@@ -83,14 +83,14 @@ pub(crate) async fn claim(
     Err(StoreError::transient(NAME, "claim", ClaimContention))
 }
 
-/// Returns a connection for a transaction, or the outcome of a claim that needs no write: on
+/// Returns a connection for a transaction, or why a claim is rejected that needs no write: on
 /// the application's connections a read takes fewer round trips than beginning a transaction,
 /// and it does not wait for long for handlers that use all of the store's own.
-async fn connection_or_outcome(
+async fn connection_or_rejection(
     engine: &Engine,
     id: &RecordId,
     claim: &Claim,
-) -> Result<Result<PooledConnection<PgConnection>, ClaimOutcome>, StoreError> {
+) -> Result<Result<PooledConnection<PgConnection>, Rejection>, StoreError> {
     let connections = &engine.pools.transactions;
     let mut connection = pin!(connections.get());
     if connections.is_own()
@@ -98,11 +98,11 @@ async fn connection_or_outcome(
     {
         return connection.map(Ok).map_err(|error| engine.store_error("claim", error));
     }
-    let read = timeout(READ_LIMIT, Box::pin(outcome_without_write(engine, id, claim))).await;
+    let read = timeout(READ_LIMIT, Box::pin(rejection_without_write(engine, id, claim))).await;
     if let Ok(read) = read
-        && let Some(outcome) = read?
+        && let Some(rejection) = read?
     {
-        return Ok(Err(outcome));
+        return Ok(Err(rejection));
     }
     connection.await.map(Ok).map_err(|error| engine.store_error("claim", error))
 }
@@ -125,12 +125,13 @@ async fn round(
     let read = locking.read.map(|rows| claimed(&rows)).transpose()?;
     let Some(mut transaction) = locking.transaction else {
         // The other transaction may be that of a replay; then the key has a record.
-        let outcome = match read {
-            Some(read) => read.and_then(|found| unchanged(found, claim)),
-            None => Box::pin(outcome_without_write(engine, id, claim)).await?,
+        let rejection = match read {
+            Some(read) => read.and_then(|(record, now)| {
+                transition::rejection_without_change(record.as_ref(), claim, now)
+            }),
+            None => Box::pin(rejection_without_write(engine, id, claim)).await?,
         };
-        return Ok(outcome
-            .map_or(Round::Locked, |outcome| Round::Done(TransactionClaim::Rejected(outcome))));
+        return Ok(rejection.map_or(Round::Locked, rejected));
     };
     let read = match read {
         Some(read) => read,
@@ -143,7 +144,7 @@ async fn round(
         Some((Some(record), now)) => (record, now),
         Some((None, at)) => {
             let new = NewRecord { id: *id, claim: claim.clone(), at };
-            return Ok(Round::Done(granted(transaction, Some(new), 1)));
+            return Ok(granted(transaction, Some(new), 1));
         }
         None => return Err(engine.store_error("claim", response_mismatch())),
     };
@@ -171,26 +172,25 @@ async fn claim_existing(
     (id, claim): (&RecordId, &Claim),
     (record, now): (Record, Timestamp),
 ) -> Result<Round, StoreError> {
-    let (change, outcome) = transition::claim(Some(&record), claim, now);
-    let Change::Put(new) = change else {
-        transaction.roll_back_empty().await;
-        return Ok(Round::Done(TransactionClaim::Rejected(outcome)));
+    let attempt = match transition::claim(Some(&record), claim, now) {
+        (_, ClaimOutcome::Granted { attempt }) => attempt,
+        (change, ClaimOutcome::Rejected(rejection)) => {
+            transaction.roll_back_empty().await;
+            let Change::Put(new) = change else { return Ok(rejected(rejection)) };
+            // A claim that is not granted is written outside the transaction.
+            let write = (&record, false, &new);
+            return match write_claim(engine, id, claim, write, &mut false).await {
+                Ok(true) => Ok(rejected(rejection)),
+                Ok(false) => Ok(Round::Retry),
+                Err(error) => round_of(engine, error),
+            };
+        }
     };
-    // A claim that is not granted is written outside the transaction.
-    if new.owner != claim.owner {
-        transaction.roll_back_empty().await;
-        let write = (&record, false, &new);
-        return match write_claim(engine, id, claim, write, &mut false).await {
-            Ok(true) => Ok(Round::Done(TransactionClaim::Rejected(outcome))),
-            Ok(false) => Ok(Round::Retry),
-            Err(error) => round_of(engine, error),
-        };
-    }
     let expired = record.is_expired(now);
     if record.owner == claim.owner && !expired {
-        return renew(engine, transaction, (id, claim), new.attempt).await;
+        return renew(engine, transaction, (id, claim), attempt).await;
     }
-    replace(engine, transaction, (id, claim), ((&record, expired), new.attempt)).await
+    replace(engine, transaction, (id, claim), ((&record, expired), attempt)).await
 }
 
 /// Between the read and the write another process may change the record; the statement, which
@@ -234,7 +234,7 @@ async fn renew(
         Some(true) => replaced(engine, transaction, attempt).await,
         Some(false) => {
             transaction.roll_back_empty().await;
-            Ok(Round::Done(in_flight()))
+            Ok(rejected(Rejection::IN_FLIGHT))
         }
         None => {
             transaction.roll_back_empty().await;
@@ -269,7 +269,7 @@ async fn replaced(
     attempt: u32,
 ) -> Result<Round, StoreError> {
     transaction.restore_settings().await.map_err(|error| engine.store_error("claim", error))?;
-    Ok(Round::Done(granted(transaction, None, attempt)))
+    Ok(granted(transaction, None, attempt))
 }
 
 fn round_of(engine: &Engine, error: sqlx::Error) -> Result<Round, StoreError> {
@@ -282,15 +282,11 @@ fn round_of(engine: &Engine, error: sqlx::Error) -> Result<Round, StoreError> {
     }
 }
 
-fn granted(
-    transaction: MarkedTransaction,
-    new: Option<NewRecord>,
-    attempt: u32,
-) -> TransactionClaim {
+fn granted(transaction: MarkedTransaction, new: Option<NewRecord>, attempt: u32) -> Round {
     let transaction = Box::new(PgTransaction::new(transaction, new));
-    TransactionClaim::Granted { attempt, transaction }
+    Round::Done(TransactionClaim::Granted { attempt, transaction })
 }
 
-fn in_flight() -> TransactionClaim {
-    TransactionClaim::Rejected(ClaimOutcome::IN_FLIGHT)
+fn rejected(rejection: Rejection) -> Round {
+    Round::Done(TransactionClaim::Rejected(rejection))
 }
