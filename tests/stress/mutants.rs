@@ -26,6 +26,7 @@ mod postgres;
 mod purge_statements;
 mod redis;
 mod soundness;
+mod sql_steps;
 mod sqlite;
 
 /// How many detectors run concurrently.

@@ -72,6 +72,10 @@ enum Scenario {
     Outage,
 }
 
+impl Scenario {
+    const ALL: [Self; 3] = [Self::RepeatedCall, Self::LostConnection, Self::Outage];
+}
+
 /// For each step, how many cuts came before it took effect in the server, and how many after.
 pub struct Tally {
     steps: &'static [Step],
@@ -165,7 +169,8 @@ pub async fn cut_steps<S: Store + Clone>(
     Arc::into_inner(tally).unwrap()
 }
 
-/// A cut at each byte of each of these steps, in both directions, with a FIN and with a reset.
+/// A cut at each byte of each of these steps, in both directions, with a FIN in one scenario and
+/// with a reset in another. The bytes beside it get the other scenarios, and so does the next run.
 async fn cases<S: Store + Clone>(store: &ProxiedStore<S>, steps: &[Step]) -> Vec<Case> {
     let mut cases = Vec::new();
     for &step in steps {
@@ -174,23 +179,17 @@ async fn cases<S: Store + Clone>(store: &ProxiedStore<S>, steps: &[Step]) -> Vec
         let sent = (0..=to_server).map(|after| (Direction::ToServer, after));
         // The last byte completes the response, so that a cut after it loses nothing.
         let received = (0..to_client).map(|after| (Direction::ToClient, after));
-        for (direction, after) in sent.chain(received) {
-            for cut in [Cut::Fin, Cut::Reset] {
-                for scenario in [Scenario::RepeatedCall, Scenario::LostConnection, Scenario::Outage]
-                {
-                    let plan = Plan {
-                        direction,
-                        after,
-                        cut,
-                        outage: scenario != Scenario::LostConnection,
-                    };
-                    cases.push(Case {
-                        step,
-                        plan,
-                        received_in_full: (direction, after) == (Direction::ToServer, to_server),
-                        scenario,
-                    });
-                }
+        let turn = fastrand::usize(..Scenario::ALL.len());
+        for (place, (direction, after)) in sent.chain(received).enumerate() {
+            for (other, cut) in [Cut::Fin, Cut::Reset].into_iter().enumerate() {
+                let scenario = Scenario::ALL[(turn + place + other) % Scenario::ALL.len()];
+                let outage = scenario != Scenario::LostConnection;
+                cases.push(Case {
+                    step,
+                    plan: Plan { direction, after, cut, outage },
+                    received_in_full: (direction, after) == (Direction::ToServer, to_server),
+                    scenario,
+                });
             }
         }
     }

@@ -263,8 +263,19 @@ impl Postgres {
     }
 }
 
-/// Creates the data directory of a server.
+/// Creates the data directory of a server: a copy of one that each process creates once, since
+/// `initdb` takes longer than most tests.
 fn initialize(data: &Path) {
-    let mut create = as_postgres(program("initdb"));
-    run(create.args(["-A", "trust", "-U", "postgres", "-E", "UTF8", "--locale=C", "-D"]).arg(data));
+    static CREATED: OnceLock<(PathBuf, Watchdog)> = OnceLock::new();
+    let create = || {
+        let directory = directory();
+        let removal = watchdog(r#"rm -rf "$1""#, &[&directory]);
+        let created = directory.join("data");
+        let mut create = as_postgres(program("initdb"));
+        run(create
+            .args(["-A", "trust", "-U", "postgres", "-E", "UTF8", "--locale=C", "-D"])
+            .arg(&created));
+        (created, removal)
+    };
+    run(as_postgres("cp").arg("-a").args([&CREATED.get_or_init(create).0, data]));
 }
