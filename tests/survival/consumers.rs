@@ -21,7 +21,7 @@ mod producer;
 
 const RUNNING: usize = 3;
 /// The number of kills, unless `TRANSFER_KILLS` is set.
-const KILLS: u64 = 40;
+const KILLS: u64 = 20;
 /// How long a consumer works at most before one is killed.
 const MAX_LIFETIME_MILLIS: u64 = 60;
 

@@ -21,7 +21,7 @@ use crate::{
 
 const CLIENTS: usize = 8;
 /// The number of kills, unless `TRANSFER_KILLS` is set.
-const KILLS: u64 = 40;
+const KILLS: u64 = 20;
 const KILLS_WITH_TWO_SERVERS: u64 = 12;
 /// How long a server runs at most before it is killed.
 const MAX_LIFETIME_MILLIS: u64 = 60;
