@@ -32,6 +32,7 @@ pub mod runtime;
 mod scope;
 mod short_text;
 pub mod store;
+#[cfg_attr(any(test, feature = "internals"), path = "sync/interleaved.rs")]
 mod sync;
 pub mod transition;
 

@@ -1,5 +1,6 @@
 //! Locks and counters for tests: within [`interleave`] another thread may run before each lock that
 //! is taken and each counter that is read.
+#![allow(unreachable_pub, reason = "reachable with the feature `internals`")]
 
 use std::{
     cell::Cell,
