@@ -252,6 +252,9 @@ impl<'a> Visit<'a> for Found {
         visit::visit_path(self, path);
     }
 
+    /// A visibility, such as `pub(in crate::runtime)`, is no use.
+    fn visit_vis_restricted(&mut self, _: &'a syn::VisRestricted) {}
+
     fn visit_macro(&mut self, call: &'a Macro) {
         self.tokens(call.tokens.clone());
     }

@@ -53,8 +53,8 @@ async fn open(
     }))
 }
 
-/// Reads the record of a key, and returns why a claim is rejected that needs no write; `None` for any
-/// other claim.
+/// Reads the record of a key, and returns why a claim is rejected that needs no write; `None` for
+/// any other claim.
 async fn rejection_without_write(
     engine: &Engine,
     id: &RecordId,

@@ -158,4 +158,23 @@ const MUTANTS: &[Mutant] = &[
         "",
         Case("operations_are_resumed_by_their_name"),
     ),
+    mutant(
+        "shorten_expired.sql",
+        "\n      AND state = 1",
+        "",
+        Case("a_key_past_its_ttl_is_absent_a_lease_later"),
+    ),
+    mutant(
+        "shorten_expired.sql",
+        "\n      AND abandoned = 0",
+        "",
+        Case("a_key_past_its_ttl_is_absent_a_lease_later"),
+    ),
+    mutant(
+        "shorten_expired.sql",
+        "\n      AND lease_until > {now} + lease",
+        "",
+        Case("a_purge_spares_live_records"),
+    ),
+    mutant("renew.sql", "\n      AND r.state = 1", "", Hammer),
 ];

@@ -62,24 +62,6 @@ const MUTANTS: &[Mutant] = &[
         Case("a_key_that_is_not_held_is_not_resolved"),
     ),
     mutant("shorten_expired.sql", "WHERE kept = 0", "WHERE true", PurgeStatements),
-    mutant(
-        "shorten_expired.sql",
-        "\n      AND state = 1",
-        "",
-        Case("a_key_past_its_ttl_is_absent_a_lease_later"),
-    ),
-    mutant(
-        "shorten_expired.sql",
-        "\n      AND abandoned = 0",
-        "",
-        Case("a_key_past_its_ttl_is_absent_a_lease_later"),
-    ),
-    mutant(
-        "shorten_expired.sql",
-        "\n      AND lease_until > {now} + lease",
-        "",
-        Case("a_purge_spares_live_records"),
-    ),
     mutant("abandon.sql", "WHERE id = $1", "WHERE true", Histories),
     mutant("abandon.sql", "\n  AND owner = $2", "", Hammer),
     mutant("release.sql", "WHERE id = $1", "WHERE true", Histories),
@@ -158,7 +140,6 @@ const MUTANTS: &[Mutant] = &[
     ),
     mutant("hold.sql", "$4 = 1 AND ", "", Interleavings),
     mutant("hold.sql", "($4 = 1 AND expires_at > {now})", "$4 = 1", Interleavings),
-    mutant("renew.sql", "\n      AND r.state = 1", "", Hammer),
     mutant(
         "resolve_complete.sql",
         "WHERE id = $1",

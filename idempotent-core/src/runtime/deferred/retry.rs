@@ -5,7 +5,7 @@ use std::error::Error;
 use tokio::task::spawn_local;
 
 use super::{
-    QueuedEnd,
+    deferrals::QueuedEnd,
     end::{DeferredEnd, EndState},
 };
 use crate::{

@@ -3,7 +3,7 @@
 
 use std::{cell::RefCell, future::poll_fn, pin::Pin};
 
-use super::Run;
+use super::run::Run;
 use crate::{
     error::StoreError,
     runtime::{parts::RuntimeParts, store_calls::StoreCalls},

@@ -4,7 +4,10 @@ use std::{fmt, marker::PhantomData};
 
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::{NoteError, Run, Shared, passed};
+use super::{
+    note_error::NoteError,
+    run::{Run, Shared, passed},
+};
 use crate::{
     protocol::Note, record_id::DerivedKey, runtime::recordable::Recordable, store::Transaction,
 };
@@ -65,6 +68,31 @@ enum Begun<'a, T> {
 struct RunningStep<'a> {
     operation: &'a Run,
     name: &'a str,
+}
+
+impl Run {
+    /// Names a step of the operation: a recovery point. Its result is recorded once it is done, and
+    /// a later attempt gets the result instead of running the step again.
+    ///
+    /// `name` has 1 to 255 bytes and is the label of the [derived key](Self::derive_key) that the
+    /// step gets. Steps run one after the other, in the same order in each attempt. Never rename a
+    /// step while operations may be in flight.
+    ///
+    /// ```
+    /// # use idempotent_core::{DerivedKey, runtime::{Run, NoteError}};
+    /// # struct Bank;
+    /// # impl Bank {
+    /// #     async fn charge(&self, _key: DerivedKey) -> Result<String, NoteError> {
+    /// #         Ok("ch_1".into())
+    /// #     }
+    /// # }
+    /// async fn pay(operation: &Run, bank: &Bank) -> Result<String, NoteError> {
+    ///     operation.step("charge").run(|key| bank.charge(key)).await
+    /// }
+    /// ```
+    pub fn step<'a>(&'a self, name: &'a str) -> Step<'a> {
+        Step { operation: Some(self), name, error: PhantomData }
+    }
 }
 
 impl Drop for RunningStep<'_> {

@@ -102,8 +102,8 @@ async fn claim_unless_locked(
     Err(StoreError::transient(NAME, "claim", ClaimContention))
 }
 
-/// Reads the record of a key, and returns why a claim is rejected that needs no write; `None` for any
-/// other claim.
+/// Reads the record of a key, and returns why a claim is rejected that needs no write; `None` for
+/// any other claim.
 pub(crate) async fn rejection_without_write(
     engine: &Engine,
     id: &RecordId,
