@@ -1,9 +1,8 @@
 //! How a locked record, a call that hangs, or a handler that never ends affects other requests.
 
 use std::{
-    convert::Infallible,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     time::{Duration, Instant},
@@ -22,7 +21,10 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use crate::helpers::{id, number, request, sql, store, with};
+use crate::{
+    helpers::{id, number, request, sql, store, with},
+    observed_sessions::ObservedSessions,
+};
 use test_support::{
     cuts::{digest, runtime},
     timing::one_of_five_within,
@@ -251,42 +253,6 @@ async fn a_claim_that_waits_for_the_table_is_a_transient_error() {
 
 const SESSIONS: &str = "SELECT count(*) FROM pg_stat_activity WHERE application_name = \
     'idempotency' AND datname = current_database()";
-
-/// For how long a session counts that is ending: a server may take a moment to notice that its
-/// client is gone.
-const ENDING: Duration = Duration::from_millis(500);
-
-/// Observes a count of sessions.
-struct ObservedSessions(tokio::task::JoinHandle<Infallible>, Arc<Mutex<Vec<(Instant, i64)>>>);
-
-impl ObservedSessions {
-    fn observe(url: &str, count: &'static str) -> Self {
-        let (url, counts) = (url.to_owned(), Arc::new(Mutex::new(Vec::new())));
-        let observed = counts.clone();
-        let observing = tokio::spawn(async move {
-            let mut connection = PgConnection::connect(&url).await.unwrap();
-            loop {
-                let now: i64 = sqlx::query_scalar(count).fetch_one(&mut connection).await.unwrap();
-                observed.lock().unwrap().push((Instant::now(), now));
-                sleep(Duration::from_millis(10)).await;
-            }
-        });
-        Self(observing, counts)
-    }
-
-    /// The most sessions at any moment, and the most that there were for longer than [`ENDING`].
-    fn most(self) -> [i64; 2] {
-        self.0.abort();
-        let counts = self.1.lock().unwrap();
-        let lasting = counts.iter().enumerate().filter_map(|(first, (since, _))| {
-            let later = &counts[first..];
-            let end = later.iter().position(|(at, _)| *at > *since + ENDING)?;
-            later[..=end].iter().map(|(_, sessions)| *sessions).min()
-        });
-        let most = counts.iter().map(|(_, sessions)| *sessions).max();
-        [most.unwrap_or_default(), lasting.max().unwrap_or_default()]
-    }
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dropped_calls_leave_no_sessions_behind() {

@@ -24,6 +24,7 @@ mod leftovers;
 mod logs;
 mod migrations;
 mod misused_transactions;
+mod observed_sessions;
 mod opening;
 mod outages;
 mod plans;

@@ -4,6 +4,9 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use super::{Detector, Mutant, Variant, backends::Backend, no_ops::NoOp, run_all};
 
+/// How often a detector must pass each correct store.
+const RUNS: usize = 2;
+
 /// The correct stores: the shipped one, and those with equivalent statements.
 fn correct_variants() -> impl Iterator<Item = (String, Variant)> {
     let no_ops = NoOp::ALL.map(|no_op| (format!("{no_op:?}"), Variant::NoOp(no_op)));
@@ -27,7 +30,8 @@ pub(super) async fn assert_sound(backend: &Arc<Backend>, mutants: &'static [Muta
         detectors.retain(|detector| *detector != proof);
         detectors.into_iter().chain([proof]).map(move |detector| (detector, store.clone()))
     });
-    let ran = run_all(runs.chain(redundant).map(|(detector, (name, variant))| {
+    let runs = runs.flat_map(|run| vec![run; RUNS]).chain(redundant);
+    let ran = run_all(runs.map(|(detector, (name, variant))| {
         let backend = backend.clone();
         async move { (detector.name(), name, detector.finds(&backend, variant).await) }
     }))
@@ -42,7 +46,7 @@ pub(super) async fn assert_sound(backend: &Arc<Backend>, mutants: &'static [Muta
         println!("{detector} passed {} runs: {passed:?}", passed.values().sum::<usize>());
     }
     assert!(found.is_empty(), "unsound: {found:#?}");
-    correct_variants().count()
+    RUNS * correct_variants().count()
 }
 
 /// The detectors of the mutants, and those that every store must pass.
