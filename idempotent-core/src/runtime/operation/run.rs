@@ -211,7 +211,7 @@ impl Run {
     }
 
     /// Returns whether a step is running. An integration refuses to hand out the handler's
-    /// transaction then, because a step that is not [run in it](Step::run_in) is recorded apart
+    /// transaction then, because a step that is not [run in it](super::Step::run_in) is recorded apart
     /// from it.
     #[must_use]
     pub fn is_in_step(&self) -> bool {
@@ -230,15 +230,16 @@ impl Run {
     }
 
     /// Returns whether a reconciliation did not find out what an earlier attempt has done. The
-    /// attempt must then end by [`Attempt::abandon`](super::Attempt::abandon) with
+    /// attempt must then end by [`Attempt::abandon`](crate::runtime::Attempt::abandon) with
     /// [`Abandoned::Hold`].
     #[must_use]
     pub fn is_unknown(&self) -> bool {
         self.state().unknown
     }
 
-    /// Returns whether [`Attempt::release`](super::Attempt::release) holds the key instead: part of
-    /// the operation may have been done, and the attempt's rule is to hold it then.
+    /// Returns whether [`Attempt::release`](crate::runtime::Attempt::release) holds the key
+    /// instead: part of the operation may have been done, and the attempt's rule is to hold it
+    /// then.
     #[must_use]
     pub fn release_holds(&self) -> bool {
         self.abandoned() == Abandoned::Hold && (self.recovering() || self.has_begun())
