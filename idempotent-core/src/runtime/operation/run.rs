@@ -211,8 +211,8 @@ impl Run {
     }
 
     /// Returns whether a step is running. An integration refuses to hand out the handler's
-    /// transaction then, because a step that is not [run in it](super::Step::run_in) is recorded apart
-    /// from it.
+    /// transaction then, because a step that is not [run in it](super::Step::run_in) is recorded
+    /// apart from it.
     #[must_use]
     pub fn is_in_step(&self) -> bool {
         self.state().running
