@@ -197,7 +197,7 @@ pub fn claim(record: Option<&Record>, claim: &Claim, now: Timestamp) -> (Change,
 }
 
 /// Returns why a claim is rejected that changes nothing of the record, `None` for any other claim.
-/// A store answers such a claim without a write.
+/// Such a claim needs no write.
 #[must_use]
 pub fn rejection_without_change(
     record: Option<&Record>,

@@ -79,7 +79,7 @@ pub trait Transactions: Send + Sync {
 pub enum TransactionClaim {
     /// The caller owns the key once this transaction is committed.
     Granted {
-        /// The number of the attempt, as in [`ClaimOutcome::Granted`](crate::protocol::ClaimOutcome::Granted).
+        /// The number of the attempt, as of every [grant](crate::protocol::ClaimOutcome::Granted).
         attempt: u32,
         /// The transaction for the handler.
         transaction: Box<dyn Transaction>,

@@ -183,7 +183,7 @@ impl Deferrals {
     /// the store decides again.
     ///
     /// The end is sent to the store first. While the store fails, or does not respond
-    /// [soon](PATIENCE), the answer comes from memory: a response is replayed, since its first
+    /// [soon](PATIENCE), the outcome comes from memory: a response is replayed, since its first
     /// client has it already; a key that is to be held is held; and a key that may have another
     /// owner is in flight. It is never an error, since an application that runs unguarded while its
     /// store fails would run a handler again that is known to have run.
