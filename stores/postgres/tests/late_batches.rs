@@ -208,9 +208,19 @@ async fn proxied(url: &str) -> (String, Proxy) {
 /// router has forgotten it: nothing arrives, and there is no error.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dead_connection_of_a_batch_costs_no_step() {
+    // On a busy machine the connection that replaces the dead one can be late too, so that the
+    // server counts as down.
+    let mut late = Vec::new();
+    while let Err(error) = replace_a_dead_connection_of_a_batch().await {
+        assert!(error.is_transient() && late.len() < 4, "{error:?} after {late:?}");
+        late.push(error);
+    }
+}
+
+async fn replace_a_dead_connection_of_a_batch() -> Result<(), StoreError> {
     let (direct, url) = store().await;
     let (store, proxy) = behind_proxy(&url).await;
-    assert_eq!(store.claim(&id(), &request()).await.unwrap(), GRANTED);
+    assert_eq!(store.claim(&id(), &request()).await?, GRANTED);
     proxy.silence();
     let began = Instant::now();
     let stuck = spawn(&store, |store| async move { store.claim(&id(), &request()).await });
@@ -220,7 +230,7 @@ async fn a_dead_connection_of_a_batch_costs_no_step() {
     }
     let leases = claim_neighbors(&store).await;
     // It is executed on another connection, after three seconds: its caller has ten.
-    assert_eq!(stuck.await.unwrap().unwrap(), GRANTED);
+    assert_eq!(stuck.await.unwrap()?, GRANTED);
     let took = began.elapsed();
     assert!(took < Duration::from_secs(8), "{took:?}");
 
@@ -232,7 +242,8 @@ async fn a_dead_connection_of_a_batch_costs_no_step() {
         sleep(Duration::from_millis(1)).await;
     }
     complete_all(&store, &leases).await;
-    assert_eq!(stuck.await.unwrap().unwrap(), Fence::Passed);
+    assert_eq!(stuck.await.unwrap()?, Fence::Passed);
+    Ok(())
 }
 
 /// Fails if other leases are not renewed because the connection of a renewal is dead.
