@@ -2,8 +2,8 @@
 //! or an exhaustive check must prove that the store is correct without it.
 //!
 //! A detector must first find nothing on the shipped store and on every [no-op](no_ops) of it, and
-//! it gets at most as many runs on a mutant as it had there. Mutants that were [proved] before are not
-//! tried again.
+//! it gets at most as many runs on a mutant as it had there. Mutants that were [proved] before are
+//! not tried again.
 
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
@@ -128,8 +128,8 @@ where
     jobs.collect::<JoinSet<_>>().join_all().await
 }
 
-/// Runs the detectors on correct stores and then on every mutant, unless that was done with the same
-/// sources. Fails with the names of the mutants that were not detected.
+/// Runs the detectors on correct stores and then on every mutant, unless that was done with the
+/// same sources. Fails with the names of the mutants that were not detected.
 async fn assert_all_detected(
     group: Group,
     mutants: &'static [Mutant],
