@@ -13,8 +13,8 @@ use super::folder;
 
 /// One line for each group of mutants.
 const RESULTS: &str = "tests/stress/MUTANTS.md";
-/// What the verdict on every mutant depends on: the state machine, the suite, the detectors with all
-/// that they use, and the dependencies.
+/// What the verdict on every mutant depends on: the state machine, the suite, the detectors with
+/// all that they use, and the dependencies.
 const COMMON: [&str; 4] =
     ["Cargo.lock", "idempotent-core/src", "tests/stress", "tests/support/src"];
 /// With one of these variables the server is another one than that of the record, such as Valkey.
