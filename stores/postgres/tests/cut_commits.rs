@@ -90,7 +90,7 @@ async fn a_commit_that_is_cut_at_any_byte_leaves_one_effect_and_its_response() {
     let (committed, not) =
         (tally.committed.load(Ordering::Relaxed), tally.not_committed.load(Ordering::Relaxed));
     println!("commits whose acknowledgment was lost: {committed}; not committed: {not}");
-    assert!(committed >= 50 && not >= 250, "{committed}, {not}");
+    assert!(committed >= 25 && not >= 125, "{committed}, {not}");
 }
 
 struct CaseRunner {
@@ -114,18 +114,16 @@ impl CaseRunner {
         let sent = (0..=to_server).map(|after| (Direction::ToServer, after));
         let received = (0..to_client).map(|after| (Direction::ToClient, after));
         let mut cases = Vec::new();
-        let turn = fastrand::bool();
+        // Every combination in four bytes; each byte gets another one in the next run.
+        let turn = fastrand::usize(..4);
         for (place, (direction, after)) in sent.chain(received).enumerate() {
-            // An outage follows one of the two; at the next byte, and in the next run, the other.
-            for (cut, outage) in [(Cut::Fin, turn), (Cut::Reset, !turn)] {
-                let outage = outage ^ (place % 2 == 0);
-                let plan = Plan { direction, after, cut, outage };
-                cases.push(Case {
-                    mode,
-                    plan,
-                    received_in_full: (direction, after) == (Direction::ToServer, to_server),
-                });
-            }
+            let cut = [Cut::Fin, Cut::Reset][(turn + place) % 2];
+            let outage = (turn + place) / 2 % 2 == 0;
+            cases.push(Case {
+                mode,
+                plan: Plan { direction, after, cut, outage },
+                received_in_full: (direction, after) == (Direction::ToServer, to_server),
+            });
         }
         cases
     }

@@ -1,7 +1,9 @@
-//! What compiles with `#[idempotent]`, and what the compiler reports otherwise. `cases/pass`
-//! compiles without warnings and runs; `cases/fail` gets messages of the attribute; `cases/rustc`
-//! gets messages of rustc at the user's tokens. `TRYBUILD=overwrite cargo test -p ui-tests` updates
-//! the snapshots.
+//! What compiles with `#[idempotent]`, and what the compiler reports otherwise. `examples` compile
+//! without warnings and run; they are not cases of trybuild, which would build the dependencies once
+//! more for them. `cases/fail` gets messages of the attribute; `cases/rustc` gets messages of rustc
+//! at the user's tokens. `TRYBUILD=overwrite cargo test -p ui-tests` updates the snapshots.
+
+use std::{env, fs, path::Path, process::Command};
 
 use actix_web::{App, web};
 use idempotent_actix::{idempotent, scope};
@@ -19,9 +21,22 @@ async fn a_handler_without_a_route_attribute_can_be_called_in_a_unit_test() {
     assert_eq!(echo_unguarded::<u64, 2>(web::Path::from(7)).await, "77");
 }
 
+/// Cargo has built the examples, unless only this test was selected.
 #[test]
 fn supported_handlers_compile_and_run() {
-    trybuild::TestCases::new().pass("cases/pass/*.rs");
+    let program = env::current_exe().unwrap();
+    let built = program.parent().and_then(Path::parent).unwrap().join("examples");
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
+    let names = fs::read_dir(sources).unwrap().map(|source| source.unwrap().path());
+    let programs: Vec<_> = names.map(|source| built.join(source.file_stem().unwrap())).collect();
+    assert!(programs.len() > 20, "{programs:?}");
+    for program in programs {
+        let ended = Command::new(&program).status();
+        let ended = ended.unwrap_or_else(|error| {
+            panic!("{}: {error}; `cargo test -p ui-tests` builds it", program.display())
+        });
+        assert!(ended.success(), "{}", program.display());
+    }
 }
 
 #[test]
