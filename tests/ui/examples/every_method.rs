@@ -35,13 +35,7 @@ fn anything(_: &actix_web::guard::GuardContext<'_>) -> bool {
 }
 
 #[idempotent(scope = "user")]
-#[route(
-    "/5",
-    method = "POST",
-    method = "PUT",
-    method = "PATCH",
-    method = "DELETE"
-)]
+#[route("/5", method = "POST", method = "PUT", method = "PATCH", method = "DELETE")]
 async fn listed(user: User) -> impl Responder {
     user.into_inner()
 }
@@ -68,15 +62,7 @@ async fn below_with_method(user: User) -> impl Responder {
 
 fn main() {
     let _ = || {
-        App::new()
-            .service(posted)
-            .service(putted)
-            .service(patched)
-            .service(deleted);
-        App::new()
-            .service(listed)
-            .service(announced)
-            .service(by_path)
-            .service(below_with_method)
+        App::new().service(posted).service(putted).service(patched).service(deleted);
+        App::new().service(listed).service(announced).service(by_path).service(below_with_method)
     };
 }

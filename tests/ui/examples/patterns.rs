@@ -22,12 +22,7 @@ async fn order(
 ) -> HttpResponse {
     user = user.clone();
     amount += order.amount;
-    HttpResponse::Ok().body(format!(
-        "{}{amount}{}{}",
-        *user,
-        request.path(),
-        order_again.is_some()
-    ))
+    HttpResponse::Ok().body(format!("{}{amount}{}{}", *user, request.path(), order_again.is_some()))
 }
 
 #[idempotent(scope = "named")]

@@ -23,9 +23,5 @@ async fn exported_again(user: web::ReqData<String>) -> HttpResponse {
 }
 
 fn main() {
-    let _ = || {
-        App::new()
-            .service(renamed_dependency)
-            .service(exported_again)
-    };
+    let _ = || App::new().service(renamed_dependency).service(exported_again);
 }

@@ -21,9 +21,7 @@ async fn opaque(user: User) -> impl Responder {
 #[idempotent(scope = "user")]
 #[post("/2")]
 async fn json(user: User) -> web::Json<Order> {
-    web::Json(Order {
-        owner: user.into_inner(),
-    })
+    web::Json(Order { owner: user.into_inner() })
 }
 
 #[idempotent(scope = "user")]
@@ -42,20 +40,11 @@ async fn optional(user: User) -> Option<(String, StatusCode)> {
 #[idempotent(scope = "user")]
 #[post("/5")]
 async fn either(user: User) -> Either<&'static str, Result<impl Responder, actix_web::Error>> {
-    if user.is_empty() {
-        Either::Left("anonymous")
-    } else {
-        Either::Right(Ok(HttpResponse::Ok()))
-    }
+    if user.is_empty() { Either::Left("anonymous") } else { Either::Right(Ok(HttpResponse::Ok())) }
 }
 
 fn main() {
     let _ = || {
-        App::new()
-            .service(opaque)
-            .service(json)
-            .service(fallible)
-            .service(optional)
-            .service(either)
+        App::new().service(opaque).service(json).service(fallible).service(optional).service(either)
     };
 }

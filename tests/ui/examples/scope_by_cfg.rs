@@ -29,19 +29,13 @@ impl ScopeKey for Tenant {
 
 #[idempotent(scope = "user", in_flight = "poll")]
 #[post("/orders")]
-async fn create(
-    #[cfg(any())] user: Missing,
-    #[cfg(all())] user: Tenant,
-) -> HttpResponse {
+async fn create(#[cfg(any())] user: Missing, #[cfg(all())] user: Tenant) -> HttpResponse {
     HttpResponse::Ok().body(user.0)
 }
 
 #[idempotent(scope = "user")]
 #[post("/refunds")]
-async fn refund(
-    #[cfg(any())] user: Missing,
-    #[cfg(not(any()))] user: Tenant,
-) -> HttpResponse {
+async fn refund(#[cfg(any())] user: Missing, #[cfg(not(any()))] user: Tenant) -> HttpResponse {
     HttpResponse::Ok().body(user.0)
 }
 

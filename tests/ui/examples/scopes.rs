@@ -23,9 +23,7 @@ async fn peer(body: web::Bytes) -> HttpResponse {
 }
 
 fn tenant(request: &HttpRequest) -> Result<Option<String>, actix_web::error::UrlGenerationError> {
-    request
-        .url_for_static("tenant")
-        .map(|url| Some(url.to_string()))
+    request.url_for_static("tenant").map(|url| Some(url.to_string()))
 }
 
 #[idempotent(scope = "tenant")]
@@ -35,11 +33,5 @@ async fn own(user: web::ReqData<String>) -> HttpResponse {
 }
 
 fn main() {
-    let _ = || {
-        App::new()
-            .service(global)
-            .service(bearer)
-            .service(peer)
-            .service(own)
-    };
+    let _ = || App::new().service(global).service(bearer).service(peer).service(own);
 }

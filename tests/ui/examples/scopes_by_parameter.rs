@@ -8,7 +8,10 @@ use actix_web::{
     http::header::{Header, HeaderName, HeaderValue, InvalidHeaderValue, TryIntoHeaderValue},
     post, web,
 };
-use idempotent_actix::{idempotent, scope::{ScopeId, ScopeKey}};
+use idempotent_actix::{
+    idempotent,
+    scope::{ScopeId, ScopeKey},
+};
 use std::future::{Ready, ready};
 
 #[derive(Clone, serde::Deserialize)]

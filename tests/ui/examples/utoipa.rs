@@ -41,11 +41,7 @@ fn main() {
     let _ = || App::new().service(above).service(below);
     for (path, item) in Api::openapi().paths.paths {
         let operation = item.post.expect("both are POST");
-        assert_eq!(
-            operation.parameters.map(|parameters| parameters.len()),
-            Some(1),
-            "{path}"
-        );
+        assert_eq!(operation.parameters.map(|parameters| parameters.len()), Some(1), "{path}");
         assert!(operation.request_body.is_some(), "{path}");
     }
 }

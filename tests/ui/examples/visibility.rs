@@ -19,12 +19,7 @@ mod payments {
     }
 
     fn whose(request: &actix_web::HttpRequest) -> Option<String> {
-        request
-            .headers()
-            .get("user")?
-            .to_str()
-            .ok()
-            .map(str::to_owned)
+        request.headers().get("user")?.to_str().ok().map(str::to_owned)
     }
 
     pub(super) fn route() -> actix_web::Route {
@@ -33,9 +28,5 @@ mod payments {
 }
 
 fn main() {
-    let _ = || {
-        actix_web::App::new()
-            .service(payments::v1::pay)
-            .route("/", payments::route())
-    };
+    let _ = || actix_web::App::new().service(payments::v1::pay).route("/", payments::route());
 }
