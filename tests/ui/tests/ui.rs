@@ -1,7 +1,7 @@
 //! What compiles with `#[idempotent]`, and what the compiler reports otherwise. `examples` compile
-//! without warnings and run; they are not cases of trybuild, which would build the dependencies once
-//! more for them. `cases/fail` gets messages of the attribute; `cases/rustc` gets messages of rustc
-//! at the user's tokens. `TRYBUILD=overwrite cargo test -p ui-tests` updates the snapshots.
+//! without warnings and run; they are not cases of trybuild, which would build the dependencies
+//! once more for them. `cases/fail` gets messages of the attribute; `cases/rustc` gets messages of
+//! rustc at the user's tokens. `TRYBUILD=overwrite cargo test -p ui-tests` updates the snapshots.
 
 use std::{env, fs, path::Path, process::Command};
 
