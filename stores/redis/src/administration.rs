@@ -1,7 +1,6 @@
 //! Lists of records, and decisions of operators.
 
 use async_trait::async_trait;
-use redis::Value;
 
 use crate::{
     RedisStore,
@@ -14,7 +13,6 @@ use crate::{
 };
 use idempotent_core::{
     Lease, RecordId, StoreError,
-    clock::Timestamp,
     history::Kind,
     protocol::{
         AuditEntry, AuditPage, Contents, Fence, InvalidPosition, ListedRecord, ListedState,
@@ -155,7 +153,7 @@ async fn count(engine: &Engine) -> Result<RecordCount, CallFailure> {
         let size: u64 = redis::from_redis_value(size).map_err(CallFailure::unexpected_reply)?;
         count.records = count.records.saturating_add(size);
     }
-    let began = now(engine).await?.as_millis();
+    let began = records::now(engine).await?.as_millis();
     let (filter, is_held) = (RecordFilter::default(), RecordFilter::of_state(ListedState::Held));
     let mut after = None;
     loop {
@@ -177,15 +175,4 @@ async fn count(engine: &Engine) -> Result<RecordCount, CallFailure> {
             return Ok(count);
         }
     }
-}
-
-/// The time of a server.
-async fn now(engine: &Engine) -> Result<Timestamp, CallFailure> {
-    let node = engine.router.servers.masters().into_iter().next().ok_or(CallFailure::NoMaster)?;
-    let time = redis::cmd("TIME");
-    let time: Value =
-        engine.router.send_to(&node, ConnectionRole::Lists, Message::Command(&time)).await?;
-    let (seconds, micros): (u64, u64) =
-        redis::from_redis_value(time).map_err(CallFailure::unexpected_reply)?;
-    Ok(Timestamp::from_millis(seconds.saturating_mul(1_000).saturating_add(micros / 1_000)))
 }

@@ -10,20 +10,18 @@ use idempotent_core::{
     protocol::Claim,
 };
 
+use self::layout::{COMPLETED, HEADER_LEN, IN_FLIGHT, VERSION};
 pub(crate) use self::{
     decode::{decode, decode_beginning, short_text},
+    layout::Unreadable,
     log::{log_entry, read_log_entry},
 };
 use crate::lua::Arg;
 
 mod decode;
+mod layout;
 mod log;
 
-const VERSION: u8 = 1;
-const HEADER_LEN: usize = 114;
-const IN_FLIGHT: u8 = 1;
-const COMPLETED: u8 = 2;
-const HELD: u8 = 3;
 /// How long a claim is kept for its late owner after its lease and its ttl have expired.
 pub(crate) const GRACE: Duration = Duration::from_secs(60 * 60);
 
@@ -140,12 +138,6 @@ pub(crate) fn with_absolute_times(mut record: Record, key_expires: Timestamp) ->
     }
     record
 }
-
-/// The value is not one that any version of this library writes. Its record is neither run again
-/// nor replayed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the record's value cannot be read")]
-pub(crate) struct Unreadable;
 
 #[cfg(test)]
 mod tests {

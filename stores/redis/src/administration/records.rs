@@ -7,7 +7,7 @@ use crate::{
     encoding::{decode_beginning, with_absolute_times},
     engine::Engine,
     error::{CallFailure, Reaction},
-    net::{ConnectionRole, SendAgain},
+    net::{ConnectionRole, Message, SendAgain},
 };
 use idempotent_core::{RecordId, clock::Timestamp, protocol::Snapshot};
 
@@ -59,4 +59,15 @@ fn snapshot(reply: Value) -> Result<Option<Snapshot>, CallFailure> {
     let expires = Timestamp::from_millis(u64::try_from(expires).unwrap_or(0));
     let record = with_absolute_times(decode_beginning(&value)?, expires);
     Ok(Some(Snapshot::new(record, Timestamp::from_millis(at))))
+}
+
+/// The time of a server.
+pub(super) async fn now(engine: &Engine) -> Result<Timestamp, CallFailure> {
+    let node = engine.router.servers.masters().into_iter().next().ok_or(CallFailure::NoMaster)?;
+    let time = redis::cmd("TIME");
+    let time: Value =
+        engine.router.send_to(&node, ConnectionRole::Lists, Message::Command(&time)).await?;
+    let (seconds, micros): (u64, u64) =
+        redis::from_redis_value(time).map_err(CallFailure::unexpected_reply)?;
+    Ok(Timestamp::from_millis(seconds.saturating_mul(1_000).saturating_add(micros / 1_000)))
 }

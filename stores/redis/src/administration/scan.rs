@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use super::{now, records::read};
+use super::records::{now, read};
 use crate::{
     engine::Engine,
     error::CallFailure,
@@ -28,8 +28,8 @@ pub(super) struct ScanPosition {
     servers: u64,
     node: usize,
     cursor: u64,
-    /// The cursor of the next reply and the last record that was listed, if only a part of the reply
-    /// was. The ids of a reply are in order.
+    /// The cursor of the next reply and the last record that was listed, if only a part of the
+    /// reply was. The ids of a reply are in order.
     within: Option<(u64, RecordId)>,
 }
 

@@ -4,8 +4,7 @@ use futures_util::future::join_all;
 
 use super::{
     merged::{Beginning, merged},
-    now,
-    records::{CONCURRENT_CALLS, read},
+    records::{CONCURRENT_CALLS, now, read},
 };
 use crate::{
     encoding::{GRACE, redis_millis},

@@ -8,7 +8,7 @@ use idempotent_core::{
     clock::Timestamp,
 };
 
-use super::{COMPLETED, HELD, IN_FLIGHT, Unreadable, VERSION};
+use super::layout::{COMPLETED, HELD, IN_FLIGHT, Unreadable, VERSION};
 
 /// Decodes a value. Relative times are left unchanged, as if the key had been created at time 0.
 pub(crate) fn decode(mut value: Bytes) -> Result<Record, Unreadable> {
@@ -124,7 +124,7 @@ mod tests {
     use proptest::{collection::vec, prelude::*};
 
     use super::*;
-    use crate::encoding::{HEADER_LEN, encode_claim, tests::claim, with_absolute_times};
+    use crate::encoding::{encode_claim, layout::HEADER_LEN, tests::claim, with_absolute_times};
 
     /// The lengths of the texts, at the end of the header.
     const LENGTHS_LEN: usize = 13;
@@ -215,7 +215,8 @@ mod tests {
                 *first = VERSION;
             }
             // Long texts have lengths that few values have by chance.
-            if let (true, Some(lengths)) = (short, bytes.get_mut(HEADER_LEN - LENGTHS_LEN..HEADER_LEN)) {
+            let lengths = bytes.get_mut(HEADER_LEN - LENGTHS_LEN..HEADER_LEN);
+            if let (true, Some(lengths)) = (short, lengths) {
                 lengths.iter_mut().for_each(|length| *length %= 4);
                 lengths[4..8].fill(0);
                 lengths[9..12].fill(0);

@@ -5,7 +5,7 @@ use idempotent_core::{
     protocol::{Actor, AuditEntry},
 };
 
-use super::{Unreadable, short_text};
+use super::{decode::short_text, layout::Unreadable};
 
 const ACTION: &str = "action";
 const ID: &str = "id";
