@@ -131,8 +131,8 @@ impl Administration for RedisStore {
         count(&self.engine).await.map_err(of("count"))
     }
 
-    /// The log is a stream beside the records, which is not trimmed: each entry takes about 500
-    /// bytes until somebody removes it with `XTRIM`. Entries that cannot be read are skipped.
+    /// The log is a stream beside the records, which is not trimmed: each entry takes about 220
+    /// bytes, and more with a long reason, until somebody removes it with `XTRIM`. Entries that cannot be read are skipped.
     async fn audit(
         &self,
         after: Option<&PagePosition>,
