@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use idempotent_core::{
-    Abandoned, Fingerprint, OwnerToken, Principal, Record, RecordState, ShortText,
+    Abandoned, Fingerprint, History, OwnerToken, Principal, Record, RecordState, ShortText,
     clock::{Timestamp, millis},
+    history::Kind,
     protocol::Claim,
 };
 use idempotent_redis::internals::{decode_redis_record, encode_redis_claim};
@@ -13,9 +14,9 @@ use idempotent_redis::internals::{decode_redis_record, encode_redis_claim};
 use crate::input::Input;
 
 /// The length of a value without texts and a recording.
-const HEAD: usize = 113;
-/// Where the lengths of the texts begin: four of one byte, and two of four bytes.
-const LENGTHS: usize = HEAD - 12;
+const HEAD: usize = 114;
+/// Where the lengths of the texts begin: five of one byte, and two of four bytes.
+const LENGTHS: usize = HEAD - 13;
 
 /// Input: the time at which the key expires, and a value; and the same bytes as a claim.
 pub(crate) fn run(input: &[u8]) {
@@ -28,7 +29,8 @@ pub(crate) fn run(input: &[u8]) {
         (*version, *state, *abandoned) = (1, *state % 4, *abandoned % 3);
     }
     if let Some(lengths) = value.get_mut(LENGTHS..HEAD) {
-        for (length, most) in lengths.iter_mut().zip([8, 17, 8, 8, 1, 1, 1, 8, 1, 1, 1, 8]) {
+        let limits = [8, 17, 8, 8, 25, 1, 1, 1, 8, 1, 1, 1, 8];
+        for (length, most) in lengths.iter_mut().zip(limits) {
             *length %= most;
         }
     }
@@ -47,7 +49,11 @@ fn decode(value: &[u8], key_expires: Timestamp) {
     else {
         return refused(value);
     };
-    assert_eq!(encoded(&record), value);
+    // A history may have entries of a later version, and upper-case digits.
+    let history = history_of(value).unwrap_or_default();
+    if record.history.encode().as_bytes() == history {
+        assert_eq!(encoded(&record), value);
+    }
     assert_eq!(record.completed_at.is_some(), is_completed(&record.state));
     let zero = Timestamp::from_millis(0);
     if record.first_seen == zero {
@@ -56,6 +62,9 @@ fn decode(value: &[u8], key_expires: Timestamp) {
         assert_eq!(settled.expires_at, settled.first_seen.after(ttl));
         assert_eq!(settled.state, record.state);
         assert!(settled.completed_at.is_none_or(|at| at <= key_expires));
+        let kinds: Vec<_> = settled.history.entries().map(|entry| entry.kind).collect();
+        let expected = [Kind::Claimed, Kind::Completed];
+        assert_eq!(kinds, expected[..1 + usize::from(is_completed(&record.state))]);
     } else {
         let expires_at = match record.state {
             RecordState::Completed(_) => record.expires_at.max(key_expires),
@@ -71,10 +80,11 @@ fn refused(value: &[u8]) {
     let Some((head, rest)) = value.split_first_chunk::<HEAD>() else { return };
     let [version, state, abandoned, ..] = head;
     let Some(texts) = texts(head, rest) else { return };
-    let [operation, principal, reference, progress, ..] = texts;
+    let [operation, principal, reference, progress, history, ..] = texts;
     let is_text = |bytes: &[u8]| str::from_utf8(bytes).is_ok_and(|it| ShortText::new(it).is_ok());
     let texts_are_valid = [operation, reference, progress].into_iter().all(is_text)
-        && [0, 16].contains(&principal.len());
+        && [0, 16].contains(&principal.len())
+        && str::from_utf8(history).is_ok_and(|text| History::decode(text).is_ok());
     let is_open = texts.concat().len() == rest.len() && head[91..LENGTHS] == [0; 10];
     let state_is_valid = *state == 2 || (matches!(state, 1 | 3) && is_open);
     assert!(
@@ -84,14 +94,19 @@ fn refused(value: &[u8]) {
 }
 
 /// The texts of a value, if they are complete.
-fn texts<'a>(head: &[u8; HEAD], mut rest: &'a [u8]) -> Option<[&'a [u8]; 6]> {
-    let (short, long) = head[LENGTHS..].split_at(4);
+fn texts<'a>(head: &[u8; HEAD], mut rest: &'a [u8]) -> Option<[&'a [u8]; 7]> {
+    let (short, long) = head[LENGTHS..].split_at(5);
     let long = long.as_chunks::<4>().0.iter().map(|length| u32::from_be_bytes(*length));
-    let mut texts = [&[][..]; 6];
+    let mut texts = [&[][..]; 7];
     for (text, length) in texts.iter_mut().zip(short.iter().map(|it| (*it).into()).chain(long)) {
         (*text, rest) = rest.split_at_checked(length.try_into().ok()?)?;
     }
     Some(texts)
+}
+
+fn history_of(value: &[u8]) -> Option<&[u8]> {
+    let (head, rest) = value.split_first_chunk::<HEAD>()?;
+    texts(head, rest).map(|[_, _, _, _, history, ..]| history)
 }
 
 fn is_completed(state: &RecordState) -> bool {
@@ -118,8 +133,14 @@ fn encoded(record: &Record) -> Vec<u8> {
     let text = |text: &Option<ShortText>| text.clone().unwrap_or_default();
     let (reference, progress) = (text(&record.notes.reference), text(&record.notes.progress));
     let principal = record.principal.map_or(Vec::new(), |principal| principal.as_bytes().to_vec());
-    let short =
-        [record.operation.as_bytes(), &principal, reference.as_bytes(), progress.as_bytes()];
+    let history = record.history.encode();
+    let short = [
+        record.operation.as_bytes(),
+        &principal,
+        reference.as_bytes(),
+        progress.as_bytes(),
+        history.as_bytes(),
+    ];
     let long = [&record.notes.steps[..], &record.notes.input];
     value.extend(short.map(|text| u8::try_from(text.len()).unwrap()));
     value.extend(long.map(|text| u32::try_from(text.len()).unwrap().to_be_bytes()).concat());

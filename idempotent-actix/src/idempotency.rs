@@ -10,7 +10,8 @@ use std::{
 use actix_web::{HttpRequest, HttpResponse};
 use idempotent_core::{
     EncodedRecording, Key, Policy, RecordId, Runtime, ScopeId, StoreError,
-    protocol::{Resolution, ResolveOutcome, Snapshot},
+    protocol::{Actor, Resolution, ResolveOutcome, Snapshot},
+    runtime::Administrator,
 };
 use tokio_util::task::TaskTracker;
 
@@ -210,8 +211,10 @@ impl Idempotency {
     /// response, and [`recording_of`](crate::job::recording_of) one of the result of a job. With
     /// `None`, the key is released, and the next request runs the handler.
     ///
-    /// `seen` is the result of [`look_up`](Self::find_record). If the key is no longer held, or
-    /// another attempt has claimed it since, nothing changes and the outcome is
+    /// `actor` says who decides and why; a store with an
+    /// [`Administration`](crate::store::Administration) keeps that in a log that outlives the
+    /// record. `seen` is the result of [`find_record`](Self::find_record). If the key is no longer
+    /// held, or another attempt has claimed it since, nothing changes and the outcome is
     /// [`Conflict`](ResolveOutcome::Conflict).
     ///
     /// # Errors
@@ -225,10 +228,19 @@ impl Idempotency {
         id: &RecordId,
         seen: &Snapshot,
         recording: Option<&EncodedRecording>,
+        actor: &Actor,
     ) -> Result<ResolveOutcome, StoreError> {
         let recording = recording.map(|recording| recording.as_bytes().clone());
         let resolution = recording.map_or(Resolution::Release, Resolution::Complete);
-        self.inner.runtime.resolve(id, &seen.record.owner, &resolution).await
+        let administrator = self.administrator();
+        administrator.resolve(id, &seen.record.owner, &resolution, actor).await
+    }
+
+    /// Returns what operators need: lists of records, a record by a part of its id, the log of what
+    /// was decided, and the decisions to forget a response or to erase a principal.
+    #[must_use]
+    pub fn administrator(&self) -> Administrator {
+        self.inner.runtime.administrator()
     }
 
     pub(crate) fn problem(&self, kind: ProblemKind, detail: impl Into<String>) -> Problem {

@@ -194,7 +194,10 @@ impl MessageBody for ResumedBody {
 /// # Examples
 /// ```
 /// use actix_web::HttpResponse;
-/// use idempotent_actix::{Idempotency, RecordId, StoreError, recording, store::Snapshot};
+/// use idempotent_actix::{
+///     Idempotency, RecordId, recording,
+///     store::{Actor, Snapshot},
+/// };
 ///
 /// async fn charged(
 ///     idempotency: &Idempotency,
@@ -203,7 +206,8 @@ impl MessageBody for ResumedBody {
 /// ) -> Result<(), Box<dyn std::error::Error>> {
 ///     let response = HttpResponse::Created().body("the payment was made");
 ///     let recording = recording::from_response(response).await?;
-///     idempotency.resolve(id, seen, Some(&recording)).await?;
+///     let actor = Actor::new("ada", "the bank's books have the charge");
+///     idempotency.resolve(id, seen, Some(&recording), &actor).await?;
 ///     Ok(())
 /// }
 /// # let _ = charged;

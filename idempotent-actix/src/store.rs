@@ -28,12 +28,17 @@ pub use idempotent_core::conformance;
 #[cfg(feature = "memory")]
 pub use idempotent_core::store::memory::MemoryStore;
 pub use idempotent_core::{
-    Fingerprint, Lease, OwnerToken, Policy, Principal, Record, RecordState,
+    Fingerprint, History, Lease, OwnerToken, Policy, Principal, Record, RecordState,
     clock::{Clock, ManualClock, SystemClock, Timestamp},
+    history,
     protocol::{
-        Claim, ClaimOutcome, Fence, RenewOutcome, Renewal, Resolution, ResolveOutcome, Snapshot,
+        Actor, AuditAction, AuditEntry, AuditPage, Audited, AuditedState, Claim, ClaimOutcome,
+        Contents, Fence, ListedRecord, ListedState, PagePosition, RecordCount, RecordFilter,
+        RecordPage, Removal, RenewOutcome, Renewal, Replacement, Resolution, ResolveOutcome,
+        Snapshot,
     },
-    store::{Store, Transaction, TransactionClaim, Transactions},
+    runtime::{Administrator, ErasedPage, FoundRecord},
+    store::{Administration, Store, Transaction, TransactionClaim, Transactions},
     transition,
 };
 #[cfg(feature = "postgres")]

@@ -17,6 +17,7 @@ pub mod clock;
 pub mod conformance;
 mod error;
 mod fingerprint;
+pub mod history;
 #[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod internals;
@@ -40,6 +41,7 @@ pub use error::StoreError;
 pub use fingerprint::{
     Digester, Fingerprint, FingerprintKeyError, FingerprintKeys, RequestDigest, canonical_json,
 };
+pub use history::History;
 pub use key::{Key, KeyError};
 pub use lease::{Lease, OwnerToken};
 pub use policy::{Abandoned, OnAbandon, Policy};

@@ -19,8 +19,15 @@ use crate::{
     short_text::ShortText,
 };
 
+mod audit;
+mod pages;
 mod rejection;
 
+pub use audit::{Actor, AuditAction, AuditEntry, AuditError, AuditPage, Audited, AuditedState};
+pub use pages::{
+    Contents, InvalidPosition, ListedRecord, ListedState, PagePosition, RecordCount, RecordFilter,
+    RecordPage, Removal, Replacement,
+};
 pub use rejection::Rejection;
 
 /// A claim on a key: the input of [`Store::claim`](crate::Store::claim).

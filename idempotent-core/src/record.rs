@@ -5,8 +5,14 @@ use std::{fmt, time::Duration};
 use bytes::Bytes;
 
 use crate::{
-    clock::Timestamp, fingerprint::Fingerprint, lease::OwnerToken, policy::Abandoned,
-    recording::Length, scope::Principal, short_text::ShortText,
+    clock::Timestamp,
+    fingerprint::Fingerprint,
+    history::{History, Kind},
+    lease::OwnerToken,
+    policy::Abandoned,
+    recording::Length,
+    scope::Principal,
+    short_text::ShortText,
 };
 
 /// The record that a store keeps for one key: a row, an entry or a value of its backend.
@@ -45,6 +51,8 @@ pub struct Record {
     pub status: Option<u16>,
     /// What the handler has noted about its work.
     pub notes: Notes,
+    /// What has happened to the operation.
+    pub history: History,
 }
 
 /// What a handler has noted about its work in the record, by
@@ -147,7 +155,15 @@ impl Record {
                 steps: Bytes::new(),
                 input: Bytes::new(),
             },
+            history: History::EMPTY,
         }
+    }
+
+    /// Returns the record with one more entry in its history.
+    #[must_use]
+    pub(crate) fn told(mut self, kind: Kind, at: Timestamp) -> Self {
+        self.history = self.history.with(kind, at);
+        self
     }
 
     /// Returns whether the lease has expired at `now`.

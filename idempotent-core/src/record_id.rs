@@ -62,6 +62,27 @@ impl RecordId {
         ShortRecordId([a, b, c, d])
     }
 
+    /// Returns the first and the last id that begin with these hexadecimal digits: 1 to 64 of them,
+    /// such as the 8 of the [short form](Self::short).
+    ///
+    /// ```
+    /// use idempotent_core::RecordId;
+    ///
+    /// let (first, last) = RecordId::range("c1ad8")?;
+    /// assert!(first.to_string().starts_with("c1ad800"));
+    /// assert!(last.to_string().starts_with("c1ad8ff"));
+    /// # Ok::<_, idempotent_core::RecordIdError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Fails if the text is empty, longer than 64 characters, or has other characters.
+    pub fn range(prefix: &str) -> Result<(Self, Self), RecordIdError> {
+        if prefix.is_empty() || !prefix.is_ascii() {
+            return Err(RecordIdError);
+        }
+        Ok((format!("{prefix:0<64}").parse()?, format!("{prefix:f<64}").parse()?))
+    }
+
     /// Derives an idempotency key for a call that the operation makes to another service. `label`
     /// distinguishes several calls of one operation.
     ///
@@ -133,7 +154,7 @@ impl FromStr for RecordId {
 
 /// The error of a text that is not a whole [`RecordId`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a record id consists of 64 hexadecimal digits")]
+#[error("a record id consists of 64 hexadecimal digits, and a part of one of fewer")]
 pub struct RecordIdError;
 
 impl fmt::Debug for RecordId {
@@ -273,6 +294,19 @@ mod tests {
             assert_eq!(wrong.parse::<RecordId>(), Err(RecordIdError), "{wrong}");
         }
         assert!("+1".repeat(32).parse::<RecordId>().is_err());
+    }
+
+    #[test]
+    fn a_prefix_is_a_range_of_ids() {
+        for digits in ["0", "f", "c1a", "c1ad8989", &"f".repeat(63), &"9".repeat(64)] {
+            let (first, last) = RecordId::range(digits).unwrap();
+            let rest = 64 - digits.len();
+            assert_eq!(first.to_string(), format!("{digits}{}", "0".repeat(rest)));
+            assert_eq!(last.to_string(), format!("{digits}{}", "f".repeat(rest)));
+        }
+        for wrong in ["", "g", "é", &"0".repeat(65)] {
+            assert_eq!(RecordId::range(wrong), Err(RecordIdError), "{wrong}");
+        }
     }
 
     #[test]

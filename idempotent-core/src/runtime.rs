@@ -16,17 +16,16 @@ use self::{attempt::Claimed, environment::Environment, parts::RuntimeParts, proc
 use crate::{
     error::StoreError,
     fingerprint::RequestDigest,
-    lease::{Lease, OwnerToken},
+    lease::Lease,
     policy::Policy,
-    protocol::{
-        Claim, ClaimOutcome, Rejection, Resolution, ResolveOutcome, ResumablePage, Snapshot,
-    },
+    protocol::{Claim, ClaimOutcome, Rejection, ResumablePage, Snapshot},
     record::Record,
     record_id::RecordId,
     short_text::ShortText,
     store::{Store, Transaction, Transactions},
 };
 
+mod administrator;
 mod attempt;
 mod background;
 mod claim_in_transaction;
@@ -51,6 +50,7 @@ mod transaction_slot;
 mod verdict;
 mod waiters;
 
+pub use administrator::{Administrator, ErasedPage, FoundRecord};
 pub use attempt::{Admission, Attempt, AttemptOutcome};
 pub use operation::{
     HandlerTransaction, NoteError, ReconciledStep, Reconciliation, Run, Step, decode_input,
@@ -311,19 +311,10 @@ impl Runtime {
         self.parts.store.call(|store| store.resumable(&operation, after, limit)).await
     }
 
-    /// Resolves a held key, if the attempt that the operator saw still owns it.
-    ///
-    /// # Errors
-    /// Fails if the store fails. The call may be repeated.
-    pub async fn resolve(
-        &self,
-        id: &RecordId,
-        seen: &OwnerToken,
-        resolution: &Resolution,
-    ) -> Result<ResolveOutcome, StoreError> {
-        let outcome = self.parts.store.call(|store| store.resolve(id, seen, resolution)).await?;
-        self.parts.waiters.wake(id);
-        Ok(outcome)
+    /// Returns what operators need: lists of records, and decisions about them.
+    #[must_use]
+    pub fn administrator(&self) -> Administrator {
+        Administrator::new(self.parts.clone())
     }
 
     /// Waits until no end of an attempt is left to be stored in the background. Call it during an

@@ -10,13 +10,14 @@ use crate::{
     lease::{Lease, OwnerToken},
     policy::Abandoned,
     protocol::{
-        Claim, ClaimOutcome, Fence, Note, RenewOutcome, Renewal, Resolution, ResolveOutcome,
-        ResumablePage, Snapshot,
+        AuditEntry, Claim, ClaimOutcome, Fence, Note, RenewOutcome, Renewal, Resolution,
+        ResolveOutcome, ResumablePage, Snapshot,
     },
     record_id::RecordId,
     short_text::ShortText,
 };
 
+mod administration;
 mod error_class;
 #[cfg(feature = "memory")]
 pub mod memory;
@@ -26,6 +27,7 @@ mod transactions;
 pub mod url;
 
 pub use crate::error::NoRuntime;
+pub use administration::Administration;
 pub use error_class::{Cause, ConnectionState, Effect, ErrorClass};
 pub use runtime_thread::RuntimeThread;
 pub(crate) use transactions::commit_if_passed;
@@ -146,7 +148,9 @@ pub trait Store: Send + Sync + 'static {
     async fn look_up(&self, id: &RecordId) -> Result<Option<Snapshot>, StoreError>;
 
     /// Resolves a held key as an operator decides, if the attempt that the operator saw still owns
-    /// it. [`transition::resolve`](crate::transition::resolve) defines the outcomes.
+    /// it. [`transition::resolve`](crate::transition::resolve) defines the outcomes. A store with a
+    /// log of operators' decisions adds the entry in the same atomic step; see
+    /// [`administration`](Self::administration).
     ///
     /// After the store's clock was set back, a key whose owner has died may still count as in
     /// flight. Then the outcome is a conflict, and the key counts as held one lease after that
@@ -156,6 +160,7 @@ pub trait Store: Send + Sync + 'static {
         id: &RecordId,
         seen: &OwnerToken,
         resolution: &Resolution,
+        audit: &AuditEntry,
     ) -> Result<ResolveOutcome, StoreError>;
 
     /// Removes up to `limit` expired records, and returns how many it removed. The runtime repeats
@@ -187,6 +192,12 @@ pub trait Store: Send + Sync + 'static {
     /// Returns the transactions in which an application can write together with a record, or `None`
     /// if the store does not support any, which is the default.
     fn transactions(&self) -> Option<&dyn Transactions> {
+        None
+    }
+
+    /// Returns what operators need of the store, or `None` if it has neither lists nor a log of
+    /// their decisions, which is the default.
+    fn administration(&self) -> Option<&dyn Administration> {
         None
     }
 }
@@ -226,8 +237,9 @@ impl<S: Store + ?Sized> Store for Arc<S> {
         id: &RecordId,
         seen: &OwnerToken,
         resolution: &Resolution,
+        audit: &AuditEntry,
     ) -> Result<ResolveOutcome, StoreError> {
-        (**self).resolve(id, seen, resolution).await
+        (**self).resolve(id, seen, resolution, audit).await
     }
     async fn purge(&self, limit: u32) -> Result<u64, StoreError> {
         (**self).purge(limit).await
@@ -242,5 +254,8 @@ impl<S: Store + ?Sized> Store for Arc<S> {
     }
     fn transactions(&self) -> Option<&dyn Transactions> {
         (**self).transactions()
+    }
+    fn administration(&self) -> Option<&dyn Administration> {
+        (**self).administration()
     }
 }

@@ -19,85 +19,25 @@
 //!
 //! The enums are exhaustive: a store must handle every event and every change.
 
-use std::{fmt, time::Duration};
+use std::time::Duration;
 
 use bytes::Bytes;
 
 use crate::{
     clock::{Timestamp, millis},
+    history::{History, Kind},
     lease::OwnerToken,
     policy::Abandoned,
-    protocol::{Claim, ClaimOutcome, Fence, Note, Rejection, Resolution, ResolveOutcome},
+    protocol::{Claim, ClaimOutcome, Fence, Note, Rejection},
     record::{Notes, Record, RecordState},
-    recording::{EncodedRecording, Length},
+    recording::EncodedRecording,
 };
 
-/// What happens to a record.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(clippy::large_enum_variant, reason = "a change is applied at once, and never collected")]
-pub enum Change {
-    /// The record stays as it is.
-    Keep,
-    /// The record is inserted or replaced.
-    Put(Record),
-    /// The record is removed.
-    Remove,
-}
+mod events;
+mod operators;
 
-/// An event that concerns a record. `Debug` shows only the length of a recording.
-#[derive(Clone, PartialEq, Eq)]
-pub enum Event<'a> {
-    /// A request claims the key.
-    Claim(&'a Claim),
-    /// The owner renews its lease for this duration.
-    Renew(OwnerToken, Duration),
-    /// The owner notes something about its work.
-    Note(OwnerToken, &'a Note),
-    /// The owner completes the operation with this encoded recording.
-    Complete(OwnerToken, &'a Bytes),
-    /// The owner releases the key: nothing was done.
-    Release(OwnerToken),
-    /// The owner ends its attempt without an outcome, under this policy.
-    Abandon(OwnerToken, Abandoned),
-    /// An operator who saw this owner in the record resolves a held key.
-    Resolve(OwnerToken, &'a Resolution),
-    /// The store removes expired records.
-    Purge,
-}
-
-impl fmt::Debug for Event<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Claim(claim) => f.debug_tuple("Claim").field(claim).finish(),
-            Self::Renew(owner, lease) => f.debug_tuple("Renew").field(owner).field(lease).finish(),
-            Self::Note(owner, note) => f.debug_tuple("Note").field(owner).field(note).finish(),
-            Self::Complete(owner, recording) => {
-                f.debug_tuple("Complete").field(owner).field(&Length(recording)).finish()
-            }
-            Self::Release(owner) => f.debug_tuple("Release").field(owner).finish(),
-            Self::Abandon(owner, policy) => {
-                f.debug_tuple("Abandon").field(owner).field(policy).finish()
-            }
-            Self::Resolve(owner, resolution) => {
-                f.debug_tuple("Resolve").field(owner).field(resolution).finish()
-            }
-            Self::Purge => f.write_str("Purge"),
-        }
-    }
-}
-
-/// The outcome of an event.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum EventOutcome {
-    /// The outcome of [`Event::Claim`].
-    Claim(ClaimOutcome),
-    /// The outcome of an event that only the owner of the record may cause.
-    Fence(Fence),
-    /// The outcome of [`Event::Resolve`].
-    Resolve(ResolveOutcome),
-    /// The outcome of [`Event::Purge`]: whether the record was removed.
-    Purge(bool),
-}
+pub use events::{Change, Event, EventOutcome};
+pub use operators::{OPERATOR, remove, replace, resolve, tell};
 
 /// Takes one step of the state machine: returns what happens to the record, and the outcome of the
 /// event. `None` is an absent record.
@@ -115,10 +55,15 @@ pub fn transition(
             with(EventOutcome::Fence, complete(record, owner, recording, now))
         }
         Event::Release(owner) => with(EventOutcome::Fence, release(record, owner)),
-        Event::Abandon(owner, policy) => with(EventOutcome::Fence, abandon(record, owner, policy)),
+        Event::Abandon(owner, policy) => {
+            with(EventOutcome::Fence, abandon(record, owner, policy, now))
+        }
         Event::Resolve(seen, resolution) => {
             with(EventOutcome::Resolve, resolve(record, seen, resolution, now))
         }
+        Event::Remove(removal) => with(EventOutcome::Changed, remove(record, &removal, now)),
+        Event::Replace(replacement) => with(EventOutcome::Changed, replace(record, replacement)),
+        Event::Tell(kind) => (tell(record, kind, now), EventOutcome::Told),
         Event::Purge => match record {
             Some(record) if record.is_expired(now) => (Change::Remove, EventOutcome::Purge(true)),
             // The record stays until its lease has expired. The lease is shortened if it was
@@ -186,11 +131,14 @@ pub fn claim(record: Option<&Record>, claim: &Claim, now: Timestamp) -> (Change,
                 let attempt = record.attempt.saturating_add(1);
                 let successor =
                     Record { owner: claim.owner, attempt, ..with_lease(record, claim.lease, now) };
-                (Change::Put(successor), ClaimOutcome::Granted { attempt })
+                (
+                    Change::Put(successor.told(Kind::TakenOver, now)),
+                    ClaimOutcome::Granted { attempt },
+                )
             }
             Abandoned::Hold => {
                 let reference = record.notes.reference.clone();
-                rejected(Change::Put(held(record)), Rejection::Held { newly: true, reference })
+                rejected(Change::Put(held(record, now)), Rejection::Held { newly: true, reference })
             }
         },
     }
@@ -230,6 +178,7 @@ fn first_claim(claim: &Claim, now: Timestamp) -> Record {
         completed_at: None,
         status: None,
         notes: Notes::default(),
+        history: History::EMPTY.with(Kind::Claimed, now),
     }
 }
 
@@ -259,8 +208,8 @@ fn completed(record: &Record, recording: &Bytes, now: Timestamp) -> Record {
     }
 }
 
-fn held(record: &Record) -> Record {
-    Record { state: RecordState::Held, ..record.clone() }
+fn held(record: &Record, now: Timestamp) -> Record {
+    Record { state: RecordState::Held, ..record.clone() }.told(Kind::Held, now)
 }
 
 fn in_flight_of(record: Option<&Record>, owner: OwnerToken) -> Option<&Record> {
@@ -322,7 +271,8 @@ pub fn complete(
         Some(record) => match record.state {
             RecordState::Completed(_) => (Change::Keep, Fence::Passed),
             RecordState::InFlight | RecordState::Held => {
-                (Change::Put(completed(record, recording, now)), Fence::Passed)
+                let completed = completed(record, recording, now).told(Kind::Completed, now);
+                (Change::Put(completed), Fence::Passed)
             }
         },
         None => (Change::Keep, Fence::Fenced),
@@ -345,46 +295,24 @@ pub fn release(record: Option<&Record>, owner: OwnerToken) -> (Change, Fence) {
 /// The lease then ends at [`Timestamp::EPOCH`], as no other lease does. It therefore stays expired
 /// even if the clock is set back, and differs from a lease whose renewal is late.
 #[must_use]
-pub fn abandon(record: Option<&Record>, owner: OwnerToken, policy: Abandoned) -> (Change, Fence) {
+pub fn abandon(
+    record: Option<&Record>,
+    owner: OwnerToken,
+    policy: Abandoned,
+    now: Timestamp,
+) -> (Change, Fence) {
     match in_flight_of(record, owner) {
         Some(record) => {
             let abandoned = match record.abandoned.or(policy) {
-                Abandoned::Retry => Record { lease_until: Timestamp::EPOCH, ..record.clone() },
-                Abandoned::Hold => held(record),
+                Abandoned::Retry => {
+                    let free = Record { lease_until: Timestamp::EPOCH, ..record.clone() };
+                    free.told(Kind::Abandoned, now)
+                }
+                Abandoned::Hold => held(record, now),
             };
             (Change::Put(abandoned), Fence::Passed)
         }
         None => (Change::Keep, Fence::Fenced),
-    }
-}
-
-/// The owner token of a record that an operator has completed. No claim draws this token, so a
-/// first owner that completes late is fenced, and its client gets the operator's response.
-pub const OPERATOR: OwnerToken = OwnerToken::from_bytes([0; 16]);
-
-/// Resolves a held key as an operator decides: the operation is completed, or the record is
-/// removed. The outcome is a conflict unless the key is held and its owner is `seen`.
-#[must_use]
-pub fn resolve(
-    record: Option<&Record>,
-    seen: OwnerToken,
-    resolution: &Resolution,
-    now: Timestamp,
-) -> (Change, ResolveOutcome) {
-    match record.filter(|record| record.is_held(now) && record.owner == seen) {
-        Some(record) => {
-            let change = match resolution {
-                Resolution::Complete(recording) => {
-                    Change::Put(Record { owner: OPERATOR, ..completed(record, recording, now) })
-                }
-                Resolution::Release => Change::Remove,
-            };
-            (change, ResolveOutcome::Resolved)
-        }
-        None => {
-            let seen = record.filter(|record| record.owner == seen);
-            (seen.map_or(Change::Keep, |record| keep(record, now)), ResolveOutcome::Conflict)
-        }
     }
 }
 

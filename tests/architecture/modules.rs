@@ -23,6 +23,7 @@ const CORE: &[&str] = &[
     "scope",
     "policy",
     "error",
+    "history",
     "clock",
     "short_text",
     "sync",
@@ -37,6 +38,7 @@ const POSTGRES: &[&str] = &[
     "internals",
     "store",
     "options",
+    "administration",
     "migrate",
     "transaction",
     "claim",
@@ -52,6 +54,7 @@ const SQLITE: &[&str] = &[
     "internals",
     "store",
     "options",
+    "administration",
     "migrate",
     "transaction",
     "claim",
@@ -64,6 +67,7 @@ const SQLITE: &[&str] = &[
 /// The modules at the root of `idempotent-redis`. Each may use those that are listed below it.
 const REDIS: &[&str] = &[
     "internals",
+    "administration",
     "store",
     "connect",
     "notes",

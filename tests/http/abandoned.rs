@@ -11,7 +11,7 @@ use idempotent_actix::{
     Operation,
     job::recording_of,
     recording::{self, EncodedRecording, RecordedBody, Recording},
-    store::{ResolveOutcome, Snapshot},
+    store::{Actor, ResolveOutcome, Snapshot},
 };
 use test_support::{ClientResponse, Probe, Request, Server, TestApp, wait_for};
 
@@ -105,7 +105,8 @@ fn hold_key(app: &TestApp, server: &Server) -> Snapshot {
 
 fn resolve(app: &TestApp, seen: &Snapshot, response: Option<&EncodedRecording>) -> ResolveOutcome {
     let id = TestApp::id("alice", "POST /hold_if_abandoned", "k");
-    wait_for("the resolution", app.idempotency.resolve(&id, seen, response)).unwrap()
+    let actor = Actor::new("ada", "as the bank's books say");
+    wait_for("the resolution", app.idempotency.resolve(&id, seen, response, &actor)).unwrap()
 }
 
 fn client_view(response: &ClientResponse) -> (u16, &str, Option<&str>, bool) {

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use idempotent_core::{
     OwnerToken, Policy, Runtime, StoreError,
     internals::{Gauges, gauges, open_transaction, runtime_of_process},
-    protocol::Rejection,
-    protocol::Resolution,
+    protocol::{Actor, Rejection, Resolution},
     runtime::{AttemptOutcome, Verdict},
 };
 use test_support::{Fault, FaultyStore, Op};
@@ -26,12 +25,14 @@ async fn a_forked_process_cannot_use_the_runtime() {
     let other = std::process::id() + 1;
     let runtime = runtime_of_process(Arc::new(store.clone()), no_purge(), other);
     let seen = OwnerToken::random().unwrap();
+    let (administrator, actor) = (runtime.administrator(), Actor::default());
     let refused = [
         begin_error(&runtime, &Policy::DEFAULT).await,
         runtime.begin_in_transaction(id("k"), request("b"), &Policy::DEFAULT).await.unwrap_err(),
         runtime.find(id("k"), request("b")).await.unwrap_err(),
         runtime.look_up(&id("k")).await.unwrap_err(),
-        runtime.resolve(&id("k"), &seen, &Resolution::Release).await.unwrap_err(),
+        administrator.resolve(&id("k"), &seen, &Resolution::Release, &actor).await.unwrap_err(),
+        administrator.count().await.unwrap_err(),
     ];
     for error in refused {
         let cause = std::error::Error::source(&error).unwrap().to_string();

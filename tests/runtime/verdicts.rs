@@ -2,7 +2,7 @@
 
 use idempotent_core::{
     Abandoned, Lease, Policy, Runtime,
-    protocol::{Rejection, Resolution, ResolveOutcome},
+    protocol::{Actor, Rejection, Resolution, ResolveOutcome},
     runtime::{AttemptOutcome, RuntimeOptions, Verdict},
     store::Store,
 };
@@ -81,7 +81,8 @@ async fn an_operator_resolves_a_held_key() {
         assert_eq!(attempt.abandon(Abandoned::Hold).await, AttemptOutcome::Stored);
         let seen = runtime.look_up(&id(key)).await.unwrap().expect("a held record").record.owner;
         let id = id(key);
-        let resolve = || runtime.resolve(&id, &seen, &resolution);
+        let (administrator, actor) = (runtime.administrator(), Actor::default());
+        let resolve = || administrator.resolve(&id, &seen, &resolution, &actor);
         assert_eq!(resolve().await.unwrap(), ResolveOutcome::Resolved);
         assert_eq!(resolve().await.unwrap(), ResolveOutcome::Conflict);
     }

@@ -13,7 +13,7 @@ use idempotent_core::{
     clock::{Clock, ManualClock, Timestamp},
     conformance::{CASES, TestedStore},
     protocol::{
-        Claim, ClaimOutcome, Fence, Note, Rejection, RenewOutcome, Renewal, Resolution,
+        AuditEntry, Claim, ClaimOutcome, Fence, Note, Rejection, RenewOutcome, Renewal, Resolution,
         ResolveOutcome, ResumablePage, Snapshot,
     },
     transition::{self, Change},
@@ -296,9 +296,9 @@ impl Store for Mutant {
     }
 
     async fn abandon(&self, lease: &Lease, policy: Abandoned) -> Result<Fence, StoreError> {
-        Ok(self.step(&lease.id, |record, _| {
+        Ok(self.step(&lease.id, |record, now| {
             let owner = self.owner(record, lease.owner, Fault::AbandonWithoutFence);
-            let (mut change, fence) = transition::abandon(record, owner, policy);
+            let (mut change, fence) = transition::abandon(record, owner, policy, now);
             if let (Change::Put(new), true) =
                 (&mut change, self.has(Fault::AbandonedLeaseHasAnEndTime))
             {
@@ -320,6 +320,7 @@ impl Store for Mutant {
         id: &RecordId,
         seen: &OwnerToken,
         resolution: &Resolution,
+        _audit: &AuditEntry,
     ) -> Result<ResolveOutcome, StoreError> {
         Ok(self.step(id, |record, now| {
             let seen = self.owner(record, *seen, Fault::ResolutionIgnoresTheOwner);

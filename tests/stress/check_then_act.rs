@@ -10,7 +10,7 @@ use idempotent_core::{
     clock::{Clock, Timestamp},
     internals::{Mutex, MutexGuard},
     protocol::{
-        Claim, ClaimOutcome, Fence, RenewOutcome, Renewal, Resolution, ResolveOutcome,
+        AuditEntry, Claim, ClaimOutcome, Fence, RenewOutcome, Renewal, Resolution, ResolveOutcome,
         ResumablePage, Snapshot,
     },
     store::Store,
@@ -88,7 +88,8 @@ impl<C: Clock> Store for CheckThenActStore<C> {
     }
 
     async fn abandon(&self, lease: &Lease, policy: Abandoned) -> Result<Fence, StoreError> {
-        Ok(self.step(&lease.id, |record, _| transition::abandon(record, lease.owner, policy)))
+        Ok(self
+            .step(&lease.id, |record, now| transition::abandon(record, lease.owner, policy, now)))
     }
 
     async fn look_up(&self, id: &RecordId) -> Result<Option<Snapshot>, StoreError> {
@@ -102,6 +103,7 @@ impl<C: Clock> Store for CheckThenActStore<C> {
         _: &RecordId,
         _: &OwnerToken,
         _: &Resolution,
+        _: &AuditEntry,
     ) -> Result<ResolveOutcome, StoreError> {
         unreachable!("no test resolves a key of this store")
     }

@@ -8,10 +8,10 @@ use bytes::Bytes;
 use idempotent_core::{
     Abandoned, Lease, OwnerToken, RecordId, ShortText, StoreError,
     protocol::{
-        Claim, ClaimOutcome, Fence, RenewOutcome, Renewal, Resolution, ResolveOutcome,
+        AuditEntry, Claim, ClaimOutcome, Fence, RenewOutcome, Renewal, Resolution, ResolveOutcome,
         ResumablePage, Snapshot,
     },
-    store::{Store, TransactionClaim, Transactions},
+    store::{Administration, Store, TransactionClaim, Transactions},
 };
 use sqlx::{AssertSqlSafe, PgConnection};
 
@@ -104,8 +104,9 @@ impl<S: Store> Store for InTransaction<S> {
         id: &RecordId,
         seen: &OwnerToken,
         resolution: &Resolution,
+        audit: &AuditEntry,
     ) -> Result<ResolveOutcome, StoreError> {
-        self.store.resolve(id, seen, resolution).await
+        self.store.resolve(id, seen, resolution, audit).await
     }
 
     async fn purge(&self, limit: u32) -> Result<u64, StoreError> {
@@ -114,6 +115,10 @@ impl<S: Store> Store for InTransaction<S> {
 
     fn transactions(&self) -> Option<&dyn Transactions> {
         self.store.transactions()
+    }
+
+    fn administration(&self) -> Option<&dyn Administration> {
+        self.store.administration()
     }
 }
 

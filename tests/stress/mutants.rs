@@ -29,6 +29,7 @@ mod proved;
 mod purge_statements;
 mod redis;
 mod soundness;
+mod sql_operators;
 mod sql_steps;
 mod sqlite;
 

@@ -4,7 +4,7 @@ use std::{error::Error, io, time::Duration};
 
 use bytes::Bytes;
 use idempotent_core::{
-    Abandoned, Fingerprint, OwnerToken, Principal, Record, RecordState, ShortText,
+    Abandoned, Fingerprint, History, OwnerToken, Principal, Record, RecordState, ShortText,
     clock::{Timestamp, millis},
 };
 use serde::{Deserialize, Serialize};
@@ -29,6 +29,7 @@ pub(crate) struct Entry {
     fingerprint: Vec<u8>,
     steps: Vec<u8>,
     input: Vec<u8>,
+    history: String,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -75,6 +76,7 @@ impl Entry {
             fingerprint: record.fingerprint.to_bytes().to_vec(),
             steps: record.notes.steps.to_vec(),
             input: record.notes.input.to_vec(),
+            history: record.history.encode(),
         }
     }
 
@@ -105,6 +107,7 @@ impl Entry {
         record.principal = self.principal.map(Principal::from_bytes);
         record.notes.steps = self.steps.into();
         record.notes.input = self.input.into();
+        record.history = History::decode(&self.history).map_err(invalid)?;
         Ok(record)
     }
 }

@@ -13,8 +13,8 @@ use idempotent_core::{
     Abandoned, Lease, OwnerToken, Record, RecordId, Store, StoreError,
     clock::{Clock, Timestamp, millis},
     protocol::{
-        Claim, ClaimOutcome, Fence, Note, RenewOutcome, Renewal, Resolution, ResolveOutcome,
-        Snapshot,
+        AuditEntry, Claim, ClaimOutcome, Fence, Note, RenewOutcome, Renewal, Resolution,
+        ResolveOutcome, Snapshot,
     },
     transition::{self, Change, Event, EventOutcome},
 };
@@ -147,7 +147,8 @@ impl Store for FileStore {
 
     async fn abandon(&self, lease: &Lease, policy: Abandoned) -> Result<Fence, StoreError> {
         let Lease { id, owner } = *lease;
-        self.step("abandon", id, move |record, _| transition::abandon(record, owner, policy)).await
+        self.step("abandon", id, move |record, now| transition::abandon(record, owner, policy, now))
+            .await
     }
 
     async fn look_up(&self, id: &RecordId) -> Result<Option<Snapshot>, StoreError> {
@@ -164,6 +165,7 @@ impl Store for FileStore {
         id: &RecordId,
         seen: &OwnerToken,
         resolution: &Resolution,
+        _audit: &AuditEntry,
     ) -> Result<ResolveOutcome, StoreError> {
         let (seen, resolution) = (*seen, resolution.clone());
         let resolve =

@@ -2,16 +2,19 @@
 
 use super::Case;
 
+mod administering;
 mod claiming;
 mod claiming_in_transactions;
 mod completing;
 mod expiring;
 mod fencing;
 mod holding;
+mod listing;
 mod noting;
 mod racing;
 mod renewing;
 mod setting_back;
+mod telling;
 mod transacting;
 
 macro_rules! cases {
@@ -88,6 +91,36 @@ cases! {
         a_key_that_is_not_held_is_not_resolved,
         a_resolution_needs_the_owner_that_was_seen,
         a_late_owner_is_fenced_by_a_resolution,
+    }
+    telling {
+        a_history_tells_of_each_attempt_and_of_its_end,
+        a_history_tells_what_an_operator_has_decided,
+        a_history_starts_with_the_first_claim,
+        a_history_keeps_its_latest_entries,
+        what_changes_nothing_has_no_entry,
+        a_history_is_that_of_the_committed_transaction,
+    }
+    listing {
+        what_can_be_held_is_watched,
+        what_is_renewed_is_watched,
+        a_key_that_starts_over_is_watched_if_it_can_be_held,
+        a_claim_that_is_committed_alone_is_watched_if_it_can_be_held,
+        a_watched_list_is_in_the_order_of_the_first_claims,
+        a_list_has_what_its_filter_says,
+        every_record_is_on_a_page_of_a_scan,
+        a_record_is_found_by_the_beginning_of_its_id,
+        a_list_shows_no_stored_bytes,
+        a_position_of_another_list_is_an_error,
+        records_are_counted,
+    }
+    administering {
+        a_completed_record_is_removed,
+        a_live_record_is_removed_only_if_it_may_be,
+        an_expired_record_is_scanned_and_removed,
+        bytes_are_replaced_if_they_are_those_that_were_seen,
+        a_decision_is_logged,
+        a_decision_that_changes_nothing_is_not_logged,
+        the_log_has_pages,
     }
     expiring {
         an_expired_record_makes_room_for_a_new_request,

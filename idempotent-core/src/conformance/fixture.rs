@@ -8,11 +8,12 @@ use tokio::task::JoinSet;
 use super::TestedStore;
 use crate::{
     fingerprint::Fingerprint,
+    history::Kind,
     lease::{Lease, OwnerToken},
     policy::Abandoned,
     protocol::{
-        Claim, ClaimOutcome, Fence, Note, Rejection, RenewOutcome, Renewal, Resolution,
-        ResolveOutcome,
+        Actor, AuditAction, AuditEntry, AuditedState, Claim, ClaimOutcome, Fence, Note, Rejection,
+        Removal, RenewOutcome, Renewal, Replacement, Resolution, ResolveOutcome,
     },
     record::Record,
     record_id::RecordId,
@@ -226,7 +227,46 @@ impl KeyUnderTest {
         seen: &OwnerToken,
         resolution: Resolution,
     ) -> ResolveOutcome {
-        self.fixture.store().resolve(&self.id, seen, &resolution).await.unwrap()
+        let action = match resolution {
+            Resolution::Complete(_) => AuditAction::Complete,
+            Resolution::Release => AuditAction::Release,
+        };
+        let audit = self.audit(action);
+        self.fixture.store().resolve(&self.id, seen, &resolution, &audit).await.unwrap()
+    }
+
+    /// An entry of the log of operators' decisions about this key.
+    pub(super) fn audit(&self, action: AuditAction) -> AuditEntry {
+        let actor = Actor::new("ada", "as the bank's books say");
+        let mut audit = AuditEntry::new(action, self.id, AuditedState::Held, actor);
+        audit.operation = text("POST /v1/payments");
+        audit.principal = Some(Principal::from_bytes([7; 16]));
+        audit.reference = Some(text("re_1"));
+        audit
+    }
+
+    /// Removes the record; `None` if the store has no administration, as for the next two.
+    pub(super) async fn remove(&self, removal: &Removal) -> Option<bool> {
+        let administration = self.fixture.store().administration()?;
+        let audit = self.audit(AuditAction::Forget);
+        Some(administration.remove(&self.id, removal, &audit).await.unwrap())
+    }
+
+    pub(super) async fn replace(&self, replacement: &Replacement) -> Option<bool> {
+        let administration = self.fixture.store().administration()?;
+        Some(administration.replace(&self.id, replacement).await.unwrap())
+    }
+
+    pub(super) async fn tell(&self, kind: Kind) -> Option<()> {
+        let administration = self.fixture.store().administration()?;
+        administration.tell(&self.id, kind).await.unwrap();
+        Some(())
+    }
+
+    /// The kinds of the entries of the record's history.
+    pub(super) async fn kinds(&self) -> Vec<Kind> {
+        let record = self.record().await.unwrap();
+        record.history.entries().map(|entry| entry.kind).collect()
     }
 
     pub(super) async fn record(&self) -> Option<Record> {

@@ -18,8 +18,12 @@ use super::{
 };
 use crate::{
     clock::{Timestamp, millis},
+    history::{History, Kind},
     lease::OwnerToken,
-    protocol::{Claim, ClaimOutcome, Fence, Note, Rejection, RenewOutcome, Renewal, Resolution},
+    protocol::{
+        Claim, ClaimOutcome, Contents, Fence, Note, Rejection, Removal, RenewOutcome, Renewal,
+        Replacement, Resolution,
+    },
     record::Record,
     scope::Principal,
     short_text::ShortText,
@@ -160,6 +164,26 @@ impl Pair {
                     at,
                 );
             }
+            Action::Remove { key, owner, live } => {
+                let removal = Removal { seen: self.owner(owner), live };
+                if let Some(removed) = self.key(key).remove(&removal).await {
+                    let outcome = EventOutcome::Changed(removed);
+                    self.expect(key, &Event::Remove(removal), &outcome, at);
+                }
+            }
+            Action::Replace { key, owner, becomes, seen } => {
+                let replacement = self.replacement(key, owner, becomes, seen);
+                if let Some(replaced) = self.key(key).replace(&replacement).await {
+                    let outcome = EventOutcome::Changed(replaced);
+                    self.expect(key, &Event::Replace(&replacement), &outcome, at);
+                }
+            }
+            Action::Tell { key, kind } => {
+                let kind = Kind::ALL[usize::from(kind) % Kind::ALL.len()];
+                if self.key(key).tell(kind).await.is_some() {
+                    self.expect(key, &Event::Tell(kind), &EventOutcome::Told, at);
+                }
+            }
             Action::Purge => self.purge(at).await,
             Action::Advance => {
                 self.fixture.advance_a_tick().await;
@@ -172,6 +196,19 @@ impl Pair {
                 }
             }
         }
+    }
+
+    /// A replacement of all bytes that the record of the model has.
+    fn replacement(&self, key: u8, owner: u8, becomes: u8, seen: bool) -> Replacement {
+        let record = self.model[usize::from(key % 2)].as_ref();
+        let was = record.map(Contents::of).unwrap_or_default();
+        let of = |was: &Bytes| {
+            if was.is_empty() { Bytes::new() } else { numbered_recording(becomes.max(3)) }
+        };
+        let (recording, steps, input) = (of(&was.recording), of(&was.steps), of(&was.input));
+        let becomes = Contents { recording, steps, input };
+        let was = if seen { was } else { Contents { input: numbered_recording(2), ..was } };
+        Replacement::new(self.owner(owner), was, becomes)
     }
 
     async fn claim(&mut self, key: u8, claim: &Claim, at: usize) {
@@ -265,7 +302,20 @@ impl Pair {
                 *time = expected;
             }
         }
+        record.history = self.aligned(record.history, found.at, expected.history);
         assert_eq!(record, *expected, "after action {at}: {action:?}");
+    }
+
+    /// The history, with the model's times where they are close enough.
+    fn aligned(&self, history: History, at: Timestamp, expected: History) -> History {
+        let mut expected = expected.entries();
+        history.entries().fold(History::EMPTY, |aligned, entry| {
+            let model = expected.next().filter(|model| {
+                let apart = ago(entry.at, at).abs_diff(ago(model.at, self.now));
+                apart < u128::from(millis(self.fixture.tick() / 4))
+            });
+            aligned.with(entry.kind, model.map_or(entry.at, |model| model.at))
+        })
     }
 
     fn ticks(&self, whole: u8) -> Duration {

@@ -74,6 +74,34 @@ pub enum Action {
         /// Which recording, by number; `None` releases the key.
         recording: Option<u8>,
     },
+    /// An operator who saw this owner in the record removes it. Left out if the store has no
+    /// [`Administration`](crate::store::Administration), as the next two.
+    Remove {
+        /// Which key.
+        key: u8,
+        /// Which owner.
+        owner: u8,
+        /// Whether it is removed also if it is held or in flight.
+        live: bool,
+    },
+    /// An operator who saw this owner in the record replaces its bytes.
+    Replace {
+        /// Which key.
+        key: u8,
+        /// Which owner.
+        owner: u8,
+        /// Which bytes they become, by number.
+        becomes: u8,
+        /// Whether the bytes that it saw are those of the record.
+        seen: bool,
+    },
+    /// The runtime adds an entry to the history of a record.
+    Tell {
+        /// Which key.
+        key: u8,
+        /// Which entry: the number of its kind, modulo the number of kinds.
+        kind: u8,
+    },
     /// The store purges expired records.
     Purge,
     /// One tick passes.
@@ -95,7 +123,7 @@ pub fn history(seed: u64, actions: usize) -> Vec<Action> {
 fn random_action(random: &mut fastrand::Rng) -> Action {
     let [key, owner, recording] = [(); 3].map(|()| random.u8(..));
     let policy = if random.u8(..4) == 0 { Abandoned::Hold } else { Abandoned::Retry };
-    match random.u8(..21) {
+    match random.u8(..24) {
         0..=4 => {
             // One claim in four is of another request.
             let fingerprint = u8::from(random.u8(..4) == 0);
@@ -116,6 +144,9 @@ fn random_action(random: &mut fastrand::Rng) -> Action {
         11 => Action::Purge,
         13..=15 => Action::Note { key, owner, note: random.u8(..) },
         12 => Action::SetBack { ticks: random.u8(1..3) },
+        16 => Action::Remove { key, owner, live: random.u8(..4) == 0 },
+        17 => Action::Replace { key, owner, becomes: recording, seen: random.u8(..4) > 0 },
+        18 => Action::Tell { key, kind: recording },
         _ => Action::Advance,
     }
 }

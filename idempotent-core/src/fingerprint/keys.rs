@@ -111,14 +111,25 @@ impl FingerprintKeys {
     /// to guess who it belongs to. Without a key that signs, the digest stays as it is.
     #[must_use]
     pub fn sign_principal(&self, principal: Principal) -> Principal {
-        let Some((_, mac)) = self.signing() else { return principal };
-        let mut mac = mac.clone();
-        mac.update(b"idem/principal/1");
-        mac.update(principal.as_bytes());
-        let mut signed = [0; 16];
-        signed.iter_mut().zip(mac.finalize().into_bytes()).for_each(|(to, from)| *to = from);
-        Principal::from_bytes(signed)
+        self.signing().map_or(principal, |(_, mac)| signed_principal(mac, principal))
     }
+
+    /// Returns every digest by which a record may show a principal: signed with each key of this
+    /// set, and plain.
+    #[must_use]
+    pub fn all_signed(&self, principal: Principal) -> Vec<Principal> {
+        let signed = self.keys.iter().map(|(_, mac)| signed_principal(mac, principal));
+        signed.chain([principal]).collect()
+    }
+}
+
+fn signed_principal(mac: &Hmac<Sha256>, principal: Principal) -> Principal {
+    let mut mac = mac.clone();
+    mac.update(b"idem/principal/1");
+    mac.update(principal.as_bytes());
+    let mut signed = [0; 16];
+    signed.iter_mut().zip(mac.finalize().into_bytes()).for_each(|(to, from)| *to = from);
+    Principal::from_bytes(signed)
 }
 
 fn signed(key_id: u32, mac: &Hmac<Sha256>, digest: RequestDigest) -> Fingerprint {

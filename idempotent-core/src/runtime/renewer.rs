@@ -10,6 +10,7 @@ use tokio::{
 use self::live_leases::{RenewBatch, SHORTEST, pace};
 use super::{store_calls::StoreCalls, timing::with_timeout};
 use crate::{
+    history::Kind,
     lease::Lease,
     protocol::{RenewOutcome, Renewal},
 };
@@ -93,7 +94,10 @@ impl Renewer {
             Ok(outcomes) => {
                 self.leases.responded(renewals);
                 for (renewal, outcome) in renewals.iter().zip(outcomes) {
-                    self.apply(renewal, outcome, sent);
+                    if self.apply(renewal, outcome, sent) == Applied::Lost {
+                        let (store, id) = (self.store.clone(), renewal.lease.id);
+                        spawn_local(async move { store.tell(&id, Kind::RenewalLost).await });
+                    }
                 }
                 true
             }
@@ -107,10 +111,10 @@ impl Renewer {
         }
     }
 
-    fn apply(&self, renewal: &Renewal, outcome: RenewOutcome, sent: std::time::Instant) {
+    fn apply(&self, renewal: &Renewal, outcome: RenewOutcome, sent: std::time::Instant) -> Applied {
         match outcome {
             RenewOutcome::Renewed => self.leases.renewed(renewal, sent),
-            RenewOutcome::Fenced => self.drop_fenced(&renewal.lease),
+            RenewOutcome::Fenced => return self.drop_fenced(&renewal.lease),
             // The lease is due again after a sixth of its length.
             RenewOutcome::Unknown => {
                 let id = renewal.lease.id;
@@ -120,6 +124,7 @@ impl Renewer {
                 );
             }
         }
+        Applied::Kept
     }
 
     /// The time until the next renewal of the shortest lease, but long enough for a busy store.
@@ -127,17 +132,29 @@ impl Renewer {
         (shortest(batch) / 6).max(LEAST_LIMIT).min(self.store.timeout())
     }
 
-    fn drop_fenced(&self, lease: &Lease) {
+    fn drop_fenced(&self, lease: &Lease) -> Applied {
         // Between the choice of the lease and the outcome the attempt may end, or its response may
         // be stored unnoticed; neither is a loss.
-        if self.leases.remove(lease).is_some_and(|entry| !entry.is_ended()) {
-            tracing::warn!(
-                id = %lease.id.short(),
-                "the lease of an attempt was fenced: another attempt owns the record, or the store \
-                 lost it; the attempt runs on, and its response may be discarded"
-            );
+        let is_lost = self.leases.remove(lease).is_some_and(|entry| !entry.is_ended());
+        if !is_lost {
+            return Applied::Kept;
         }
+        tracing::warn!(
+            id = %lease.id.short(),
+            "the lease of an attempt was fenced: another attempt owns the record, or the store lost \
+             it; the attempt runs on, and its response may be discarded"
+        );
+        Applied::Lost
     }
+}
+
+/// What the outcome of a renewal says of its lease.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Applied {
+    /// The attempt still has it, or has ended.
+    Kept,
+    /// A running attempt has lost it.
+    Lost,
 }
 
 fn shortest(batch: &[Renewal]) -> Duration {

@@ -10,9 +10,14 @@ use super::{
 };
 use crate::{
     error::StoreError,
+    history::Kind,
     lease::OwnerToken,
+    record_id::RecordId,
     store::{Store, Transaction, Transactions},
 };
+
+/// The time limit of an entry in a history, for which a client may wait.
+const TELL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The store of a runtime. Every call has a time limit, and is refused in a forked process.
 #[derive(Clone)]
@@ -98,6 +103,18 @@ impl StoreCalls {
             }
             Pin::new(&mut call).poll(cx)
         })
+    }
+
+    /// Adds to the history of a record what its store cannot see. A failure costs the entry only.
+    pub(super) async fn tell(&self, id: &RecordId, kind: Kind) {
+        let Some(administration) = self.store.administration() else { return };
+        let limit = self.timeout.min(TELL_TIMEOUT);
+        if let Err(error) = self.limit_to(limit, administration.tell(id, kind)).await {
+            tracing::debug!(
+                id = %id.short(), %error, ?kind,
+                "adding to the history of a record failed; the entry is missing"
+            );
+        }
     }
 
     pub(super) fn transactions(&self) -> Result<&dyn Transactions, StoreError> {

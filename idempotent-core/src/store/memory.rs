@@ -18,22 +18,25 @@ use crate::{
     lease::{Lease, OwnerToken},
     policy::Abandoned,
     protocol::{
-        Claim, ClaimOutcome, Fence, Note, RenewOutcome, Renewal, Resolution, ResolveOutcome,
-        ResumablePage, Snapshot,
+        AuditEntry, Claim, ClaimOutcome, Fence, Note, RenewOutcome, Renewal, Resolution,
+        ResolveOutcome, ResumablePage, Snapshot,
     },
     record::Record,
     record_id::RecordId,
     short_text::ShortText,
-    store::Store,
+    store::{Administration, Store},
     transition,
     transition::Change,
 };
 
 use self::{
+    audit_log::AuditLog,
     shard::{CapacityExceeded, LockedRecord, Shards},
     shares::Share,
 };
 
+mod administration;
+mod audit_log;
 mod hashing;
 mod shard;
 mod shares;
@@ -66,6 +69,8 @@ const SHARDS_A_TURN: usize = 16;
 /// claims of other principals are still granted. Claims without a principal, such as those in the
 /// global scope, have no such limit.
 ///
+/// The log of operators' decisions has the latest 10,000.
+///
 /// # Examples
 /// ```
 /// use idempotent_core::store::memory::MemoryStore;
@@ -76,6 +81,7 @@ pub struct MemoryStore {
     shards: Shards,
     clock: Arc<dyn Clock>,
     next_purged: AtomicUsize,
+    audit_log: AuditLog,
 }
 
 impl MemoryStore {
@@ -91,7 +97,8 @@ impl MemoryStore {
     pub fn with_clock(clock: impl Clock) -> Self {
         let share = Share { records: MAX_RECORDS / SHARES, bytes: MAX_BYTES / SHARES };
         let shards = Shards::new(MAX_RECORDS, MAX_BYTES, share);
-        Self { shards, clock: Arc::new(clock), next_purged: AtomicUsize::new(0) }
+        let (next_purged, audit_log) = (AtomicUsize::new(0), AuditLog::default());
+        Self { shards, clock: Arc::new(clock), next_purged, audit_log }
     }
 
     /// Sets the maximum number of records; the default is 100,000. Resets the share of a principal
@@ -221,7 +228,8 @@ impl Store for MemoryStore {
     }
 
     async fn abandon(&self, lease: &Lease, policy: Abandoned) -> Result<Fence, StoreError> {
-        Ok(self.step(&lease.id, |record, _| transition::abandon(record, lease.owner, policy)))
+        Ok(self
+            .step(&lease.id, |record, now| transition::abandon(record, lease.owner, policy, now)))
     }
 
     async fn look_up(&self, id: &RecordId) -> Result<Option<Snapshot>, StoreError> {
@@ -236,8 +244,15 @@ impl Store for MemoryStore {
         id: &RecordId,
         seen: &OwnerToken,
         resolution: &Resolution,
+        audit: &AuditEntry,
     ) -> Result<ResolveOutcome, StoreError> {
-        Ok(self.step(id, |record, now| transition::resolve(record, *seen, resolution, now)))
+        Ok(self.step(id, |record, now| {
+            let (change, outcome) = transition::resolve(record, *seen, resolution, now);
+            if outcome == ResolveOutcome::Resolved {
+                self.audit_log.add(audit, now);
+            }
+            (change, outcome)
+        }))
     }
 
     async fn purge(&self, limit: u32) -> Result<u64, StoreError> {
@@ -283,6 +298,10 @@ impl Store for MemoryStore {
             }
         }
         Ok(ResumablePage::of(found.into_iter().collect(), limit))
+    }
+
+    fn administration(&self) -> Option<&dyn Administration> {
+        Some(self)
     }
 }
 

@@ -5,7 +5,11 @@ use proptest::test_runner::{Config, TestRunner};
 
 use self::acts::{Act, acts};
 use super::*;
-use crate::{fingerprint::Fingerprint, short_text::ShortText};
+use crate::{
+    fingerprint::Fingerprint,
+    protocol::{Resolution, ResolveOutcome},
+    short_text::ShortText,
+};
 
 mod acts;
 
@@ -206,6 +210,8 @@ impl World<'_> {
             EventOutcome::Claim(ClaimOutcome::Rejected(Rejection::InFlight { .. })) => {}
             outcome @ (EventOutcome::Fence(_)
             | EventOutcome::Resolve(_)
+            | EventOutcome::Changed(_)
+            | EventOutcome::Told
             | EventOutcome::Purge(_)) => {
                 panic!("{outcome:?}")
             }

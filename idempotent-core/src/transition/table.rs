@@ -1,7 +1,12 @@
 //! Every event in every state, as a table.
 
 use super::*;
-use crate::{fingerprint::Fingerprint, scope::Principal, short_text::ShortText};
+use crate::{
+    fingerprint::Fingerprint,
+    protocol::{Contents, Removal, Replacement, Resolution, ResolveOutcome},
+    scope::Principal,
+    short_text::ShortText,
+};
 
 /// `event state owner payload policy lease ttl = change outcome`
 ///
@@ -10,77 +15,7 @@ use crate::{fingerprint::Fingerprint, scope::Principal, short_text::ShortText};
 /// *beyond* is further away than the length of the lease. `a|b` matches either, `*` matches any.
 /// Every combination matches exactly one row. The change `operator` is a completion whose owner is
 /// the operator, and `anew` starts the ttl anew.
-const TABLE: &str = "
-    claim:*          absent         *     *     *     *    *    = first     granted:1
-    claim:*          completed      *     *     *     *    over = first     granted:1
-    claim:*          in-flight      *     *     retry over over = first     granted:1
-    claim:*          in-flight      mine  *     *     live|beyond * = lease granted:3
-    claim:*          in-flight      mine  *     hold  over *    = lease     granted:3
-    claim:*          in-flight      mine  *     retry over live = lease     granted:3
-    claim:*          in-flight      other other *     live *    = keep      mismatch
-    claim:*          in-flight      other other *     beyond *  = shorten   mismatch
-    claim:*          in-flight      other other hold  over *    = keep      mismatch
-    claim:*          in-flight      other other retry over live = keep      mismatch
-    claim:*          in-flight      other same  *     live *    = keep      in-flight
-    claim:*          in-flight      other same  *     beyond *  = shorten   in-flight
-    claim:retry      in-flight      other same  retry over live = take      granted:4
-    claim:hold       in-flight      other same  retry over live = hold      newly-held
-    claim:*          in-flight      other same  hold  over *    = hold      newly-held
-    claim:*          held           *     other *     *    *    = keep      mismatch
-    claim:*          held           *     same  *     *    *    = keep      held
-    claim:*          completed      *     other *     *    live = keep      mismatch
-    claim:*          completed      *     same  *     *    live = keep      completed
-
-    renew            in-flight      mine  *     *     *    *    = lease     passed
-    renew            in-flight      other *     *     *    *    = keep      fenced
-    renew            absent|held|completed *  * *     *    *    = keep      fenced
-
-    note:empty       in-flight      mine  *     *     *    *    = same      passed
-    note:plain       in-flight      mine  *     *     *    *    = note      passed
-    note:hold        in-flight      mine  *     *     *    *    = note-hold passed
-    note:*           in-flight      other *     *     *    *    = keep      fenced
-    note:*           absent|held|completed *  * *     *    *    = keep      fenced
-
-    complete         in-flight|held mine  *     *     *    live = complete  passed
-    complete         in-flight|held mine  *     *     *    over = complete-anew passed
-    complete         completed      mine  *     *     *    *    = keep      passed
-    complete         in-flight|held|completed other * * *  *    = keep      fenced
-    complete         absent         *     *     *     *    *    = keep      fenced
-
-    release          in-flight      mine  *     *     *    *    = remove    passed
-    release          in-flight      other *     *     *    *    = keep      fenced
-    release          absent|held|completed *  * *     *    *    = keep      fenced
-
-    abandon:retry    in-flight      mine  *     retry *    *    = expire    passed
-    abandon:retry    in-flight      mine  *     hold  *    *    = hold      passed
-    abandon:hold     in-flight      mine  *     *     *    *    = hold      passed
-    abandon:*        in-flight      other *     *     *    *    = keep      fenced
-    abandon:*        absent|held|completed *  * *     *    *    = keep      fenced
-
-    resolve:complete held           mine  *     *     *    live = operator resolved
-    resolve:complete held           mine  *     *     *    over = operator-anew resolved
-    resolve:complete in-flight      mine  *     hold  over live = operator resolved
-    resolve:complete in-flight      mine  *     hold  over over = operator-anew resolved
-    resolve:release  held           mine  *     *     *    *    = remove    resolved
-    resolve:release  in-flight      mine  *     hold  over *    = remove    resolved
-    resolve:*        held           other *     *     *    *    = keep      conflict
-    resolve:*        in-flight      other *     *     *    *    = keep      conflict
-    resolve:*        in-flight      mine  *     *     live *    = keep      conflict
-    resolve:*        in-flight      mine  *     *     beyond *  = shorten   conflict
-    resolve:*        in-flight      mine  *     retry over *    = keep      conflict
-    resolve:*        absent|completed *   *     *     *    *    = keep      conflict
-
-    purge            completed      *     *     *     *    over = remove    purged
-    purge            in-flight      *     *     retry over over = remove    purged
-    purge            completed      *     *     *     *    live = keep      spared
-    purge            in-flight      *     *     *     live *    = keep      spared
-    purge            in-flight      *     *     *     beyond live = keep    spared
-    purge            in-flight      *     *     retry beyond over = shorten spared
-    purge            in-flight      *     *     hold  beyond over = keep    spared
-    purge            in-flight      *     *     retry over live = keep      spared
-    purge            in-flight      *     *     hold  over *    = keep      spared
-    purge            absent|held    *     *     *     *    *    = keep      spared
-";
+const TABLE: &str = include_str!("table.txt");
 
 const NOW: Timestamp = Timestamp::from_millis(100_000);
 const LEASE: Duration = Duration::from_secs(7);
@@ -92,7 +27,9 @@ const MINE: OwnerToken = OwnerToken::from_bytes([1; 16]);
 const OTHER: OwnerToken = OwnerToken::from_bytes([2; 16]);
 /// Its bytes say that the status is 201.
 const RECORDING: Bytes = Bytes::from_static(b"\x01\x00\xc9 the recording");
-const EVENTS: [&str; 13] = [
+/// The history of an existing record before the event.
+const OLD_HISTORY: History = History::EMPTY;
+const EVENTS: [&str; 18] = [
     "claim:retry",
     "claim:hold",
     "renew",
@@ -105,6 +42,11 @@ const EVENTS: [&str; 13] = [
     "abandon:hold",
     "resolve:complete",
     "resolve:release",
+    "remove:completed",
+    "remove:any",
+    "replace:seen",
+    "replace:other",
+    "tell",
     "purge",
 ];
 
@@ -192,6 +134,7 @@ fn record([_, state, owner, _, abandoned, lease, ttl]: [&str; 7]) -> Option<Reco
             steps: Bytes::from_static(b"steps"),
             input: Bytes::from_static(b"input"),
         },
+        history: OLD_HISTORY,
     })
 }
 
@@ -217,8 +160,29 @@ fn text(text: &str) -> ShortText {
     ShortText::new(text).unwrap()
 }
 
+/// Replaces the recording and the input, and leaves the steps as they are.
+fn replacement(seen: bool) -> Replacement {
+    let contents = |text: &'static str, input: &'static str| Contents {
+        recording: Bytes::from_static(text.as_bytes()),
+        input: Bytes::from_static(input.as_bytes()),
+        ..Contents::default()
+    };
+    // A record has a recording or an input; this one has both.
+    let was = contents("the first recording", if seen { "input" } else { "another" });
+    Replacement::new(MINE, was, contents("sealed", "sealed"))
+}
+
 fn step(combination: [&str; 7]) -> (Change, EventOutcome) {
     let (record, claim) = (record(combination), claim_of(combination));
+    let replacement = match (combination[0], combination[1]) {
+        ("replace:seen", "completed") => replacement(true),
+        ("replace:seen", _) => {
+            let Replacement { seen, mut was, becomes } = replacement(true);
+            was.recording = Bytes::new();
+            Replacement::new(seen, was, becomes)
+        }
+        _ => replacement(false),
+    };
     let event = match combination[0] {
         "claim:retry" | "claim:hold" => Event::Claim(&claim),
         "renew" => Event::Renew(MINE, LEASE),
@@ -231,6 +195,10 @@ fn step(combination: [&str; 7]) -> (Change, EventOutcome) {
         "abandon:hold" => Event::Abandon(MINE, Abandoned::Hold),
         "resolve:complete" => Event::Resolve(MINE, &Resolution::Complete(RECORDING)),
         "resolve:release" => Event::Resolve(MINE, &Resolution::Release),
+        "remove:completed" => Event::Remove(Removal::of_completed(MINE)),
+        "remove:any" => Event::Remove(Removal::of_any(MINE)),
+        "replace:seen" | "replace:other" => Event::Replace(&replacement),
+        "tell" => Event::Tell(Kind::Fenced),
         _ => Event::Purge,
     };
     transition(record.as_ref(), &event, NOW)
@@ -259,6 +227,7 @@ fn change(word: &str, combination: [&str; 7]) -> Change {
             completed_at: None,
             status: None,
             notes: Notes::default(),
+            history: History::EMPTY.with(Kind::Claimed, NOW),
         }),
         "lease" => put(|old| Record { lease: LEASE, lease_until: NOW.after(LEASE), ..old }),
         "shorten" => put(|old| Record { lease_until: NOW.after(LENGTH), ..old }),
@@ -267,21 +236,44 @@ fn change(word: &str, combination: [&str; 7]) -> Change {
             attempt: 4,
             lease: LEASE,
             lease_until: NOW.after(LEASE),
+            history: told(Kind::TakenOver),
             ..old
         }),
-        "expire" => put(|old| Record { lease_until: Timestamp::EPOCH, ..old }),
+        "expire" => put(|old| Record {
+            lease_until: Timestamp::EPOCH,
+            history: told(Kind::Abandoned),
+            ..old
+        }),
         "same" => put(|old| old),
         "note" => put(with_notes),
         "note-hold" => put(|old| Record { abandoned: Abandoned::Hold, ..with_notes(old) }),
-        "hold" => put(|old| Record { state: RecordState::Held, ..old }),
+        "hold" => put(|old| Record { state: RecordState::Held, history: told(Kind::Held), ..old }),
+        "tell" => put(|old| Record { history: told(Kind::Fenced), ..old }),
+        "replace" => put(|old| Record {
+            state: RecordState::Completed(Bytes::from_static(b"sealed")),
+            ..with_input(old)
+        }),
+        "replace-notes" => put(with_input),
         "complete" => put(with_recording),
         "complete-anew" => put(|old| with_new_ttl(with_recording(old))),
-        "operator" => put(|old| Record { owner: OPERATOR, ..with_recording(old) }),
-        "operator-anew" => {
-            put(|old| with_new_ttl(Record { owner: OPERATOR, ..with_recording(old) }))
-        }
+        "operator" => put(by_operator),
+        "operator-anew" => put(|old| with_new_ttl(by_operator(old))),
         _ => panic!("{word}"),
     }
+}
+
+/// The history of an existing record after the event.
+fn told(kind: Kind) -> History {
+    OLD_HISTORY.with(kind, NOW)
+}
+
+fn by_operator(old: Record) -> Record {
+    Record { owner: OPERATOR, history: told(Kind::Resolved), ..with_recording(old) }
+}
+
+fn with_input(old: Record) -> Record {
+    let notes = Notes { input: Bytes::from_static(b"sealed"), ..old.notes };
+    Record { notes, ..old }
 }
 
 fn with_recording(old: Record) -> Record {
@@ -290,6 +282,7 @@ fn with_recording(old: Record) -> Record {
         completed_at: Some(NOW),
         status: Some(201),
         notes: Notes { reference: Some(text("reference")), ..Notes::default() },
+        history: told(Kind::Completed),
         ..old
     }
 }
@@ -316,6 +309,9 @@ fn outcome(word: &str) -> EventOutcome {
         "conflict" => return EventOutcome::Resolve(ResolveOutcome::Conflict),
         "purged" => return EventOutcome::Purge(true),
         "spared" => return EventOutcome::Purge(false),
+        "changed" => return EventOutcome::Changed(true),
+        "unchanged" => return EventOutcome::Changed(false),
+        "told" => return EventOutcome::Told,
         "completed" => {
             ClaimOutcome::Rejected(Rejection::Completed(Bytes::from_static(b"the first recording")))
         }

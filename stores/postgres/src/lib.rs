@@ -2,6 +2,7 @@
 
 pub use self::{options::PostgresOptions, store::PostgresStore};
 
+mod administration;
 mod claim;
 mod connect;
 mod engine;

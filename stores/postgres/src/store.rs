@@ -23,10 +23,10 @@ use crate::{
 use idempotent_core::{
     Abandoned, Lease, OwnerToken, RecordId, ShortText, StoreError,
     protocol::{
-        Claim, ClaimOutcome, Fence, Note, RenewOutcome, Renewal, Resolution, ResolveOutcome,
-        ResumablePage, Snapshot,
+        AuditEntry, Claim, ClaimOutcome, Fence, Note, RenewOutcome, Renewal, Resolution,
+        ResolveOutcome, ResumablePage, Snapshot,
     },
-    store::{Store, Transaction, TransactionClaim, Transactions},
+    store::{Administration, Store, Transaction, TransactionClaim, Transactions},
 };
 use idempotent_sql::fence;
 
@@ -41,6 +41,11 @@ use idempotent_sql::fence;
 /// duplicate that changes nothing, only reads: it locks no row and waits for none. A call waits at
 /// most 5 seconds for a connection and 10 seconds for a response. A handler must not end the
 /// [transaction] that it gets.
+///
+/// [Operators' lists](idempotent_core::store::Administration) are read by indexes, and a scan with
+/// a filter reads 2,000 records at a time, in the order of the ids. The number of records is what
+/// the server estimated when it last analyzed the table. A decision and its entry in the log are
+/// one statement.
 ///
 /// Call [`migrate`](Self::migrate) once before the first claim. To run migrations with another
 /// tool, use the SQL in `MIGRATIONS.md` of the repository. The guide [Postgres in production] has
@@ -239,9 +244,10 @@ impl Store for PostgresStore {
         id: &RecordId,
         seen: &OwnerToken,
         resolution: &Resolution,
+        audit: &AuditEntry,
     ) -> Result<ResolveOutcome, StoreError> {
         let seen = Lease { id: *id, owner: *seen };
-        on_io_thread("resolve", records::resolve(&self.engine, &seen, resolution)).await
+        on_io_thread("resolve", records::resolve(&self.engine, &seen, resolution, audit)).await
     }
 
     async fn purge(&self, limit: u32) -> Result<u64, StoreError> {
@@ -260,6 +266,10 @@ impl Store for PostgresStore {
 
     fn transactions(&self) -> Option<&dyn Transactions> {
         Some(self)
+    }
+
+    fn administration(&self) -> Option<&dyn Administration> {
+        Some(&self.engine)
     }
 }
 

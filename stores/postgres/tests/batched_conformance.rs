@@ -36,7 +36,7 @@ async fn the_store_conforms_in_batches_with_serializable_isolation() {
 async fn the_store_follows_the_state_machine_in_batches() {
     let url = database().await;
     let store = PostgresStore::options().partitions(4).connect(&url).await.unwrap();
-    assert_follows(batched_postgres(store), &url, 200..206).await;
+    assert_follows(batched_postgres(store), &url, 200..212).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -11,6 +11,7 @@
     reason = "helpers of tests are tests"
 )]
 
+mod administration;
 mod batched_conformance;
 mod claims;
 mod conformance;

@@ -78,6 +78,7 @@ async fn a_user_without_create_privileges_works_with_existing_tables() {
         "CREATE ROLE {user} LOGIN; GRANT SELECT, INSERT, UPDATE, DELETE ON idempotency_records TO \
          {user};
          GRANT SELECT ON idempotency_records_migrations TO {user}; \
+         GRANT SELECT, INSERT ON idempotency_records_audit TO {user}; \
          REVOKE CREATE ON SCHEMA public FROM PUBLIC;"
     );
     sql(&url, format!("{} {grants}", documented_sql())).await;

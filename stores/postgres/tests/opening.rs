@@ -195,6 +195,15 @@ async fn a_check_that_has_passed_finds_a_table_that_was_altered_since() {
         ("ADD COLUMN tenant text NOT NULL", "its columns tenant must not be null"),
         ("ADD COLUMN tenant text NOT NULL DEFAULT ''", ""),
         ("RENAME COLUMN kept TO kept_before", "it lacks the columns kept"),
+        ("RENAME COLUMN watch TO watched", "it lacks the columns watch"),
+        (
+            "ADD COLUMN n int; DROP TABLE idempotency_records_audit",
+            "_audit` cannot be used: it does",
+        ),
+        (
+            "ADD COLUMN n int; ALTER TABLE idempotency_records_audit RENAME actor TO who",
+            "_audit` cannot be used: it lacks the columns actor",
+        ),
     ] {
         for parts in [0, 2] {
             let url = database().await;
@@ -293,6 +302,7 @@ async fn an_up_to_date_store_needs_no_create_privilege() {
         format!(
             "CREATE ROLE {role} LOGIN; GRANT SELECT, INSERT, UPDATE, DELETE ON \
              idempotency_records TO {role}; \
+             GRANT SELECT, INSERT ON idempotency_records_audit TO {role}; \
              GRANT SELECT ON idempotency_records_migrations TO {role}"
         ),
     )

@@ -31,6 +31,7 @@ impl Role {
         let grants = format!(
             "CREATE ROLE {name} LOGIN; GRANT USAGE ON SCHEMA records TO {name};
              GRANT SELECT ON records.idempotency_records_migrations TO {name}; \
+             GRANT SELECT, INSERT ON {table}_audit TO {name}; \
              GRANT {granted} ON {table} TO {name}"
         );
         sql(&url, grants).await;
@@ -75,6 +76,13 @@ async fn a_missing_privilege_is_named_before_the_first_claim() {
         let granted = all.into_iter().filter(|one| *one != missing).collect::<Vec<_>>().join(", ");
         let role = Role::with(&granted, if number == 0 { 4 } else { 0 }).await;
         role.assert_refused(missing).await;
+        role.drop().await;
+    }
+    for missing in ["SELECT", "INSERT"] {
+        let role = Role::with("SELECT, INSERT, UPDATE, DELETE", 0).await;
+        sql(&role.url, format!("REVOKE {missing} ON {}_audit FROM {}", role.table, role.name))
+            .await;
+        role.assert_refused(&format!("grant it {missing} on the log")).await;
         role.drop().await;
     }
 }

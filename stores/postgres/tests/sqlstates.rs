@@ -21,6 +21,7 @@ use sqlx::{
     AssertSqlSafe, Connection as _, PgConnection, PgPool, Postgres as Database,
     pool::PoolConnection, postgres::PgPoolOptions,
 };
+use test_support::decision;
 use test_support::servers::postgres::{Postgres, shared};
 use tokio::{
     io::copy_bidirectional,
@@ -172,7 +173,14 @@ async fn every_end_of_a_claim_succeeds_after_the_server_has_ended_idle_sessions(
         idle().await;
         assert_eq!(store.abandon(&abandoned, Abandoned::Hold).await.unwrap(), Fence::Passed);
         idle().await;
-        let resolved = store.resolve(&abandoned.id, &abandoned.owner, &Resolution::Release).await;
+        let resolved = store
+            .resolve(
+                &abandoned.id,
+                &abandoned.owner,
+                &Resolution::Release,
+                &decision(&abandoned.id),
+            )
+            .await;
         assert_eq!(resolved.unwrap(), ResolveOutcome::Resolved);
     }
 }

@@ -31,5 +31,5 @@ async fn the_store_follows_the_state_machine_through_long_histories() {
 async fn the_store_follows_the_state_machine_with_simple_queries() {
     let url = database().await;
     let store = PostgresStore::connect(&with(&url, "statement-cache-capacity=0")).await.unwrap();
-    assert_follows(store, &url, 100..106).await;
+    assert_follows(store, &url, 100..112).await;
 }

@@ -6,15 +6,15 @@
 use bytes::Bytes;
 
 use crate::{
-    encoding::{abandoned_code, completion_args},
-    engine::Engine,
+    encoding::{abandoned_code, completion_args, log_entry},
+    engine::{Beside, Engine},
     error::CallFailure,
     lua::{Arg, Script},
     net::{ConnectionRole, Replicas, SendAgain},
 };
 use idempotent_core::{
     Abandoned, Lease, OwnerToken, RecordId,
-    protocol::{Claim, ClaimOutcome, Fence, Resolution, ResolveOutcome},
+    protocol::{AuditEntry, Claim, ClaimOutcome, Fence, Resolution, ResolveOutcome},
 };
 
 mod completion;
@@ -35,7 +35,8 @@ pub(crate) async fn claim(
         // Boxed: keeps the future small for stores without replicas.
         Some(replicas) => Box::pin(claim_replicated(engine, replicas, (id, &key), claim)).await,
         None => {
-            let claimed = grant::claim_on(engine, ConnectionRole::Requests, &key, claim).await;
+            let claimed =
+                grant::claim_on(engine, ConnectionRole::Requests, (id, &key), claim).await;
             claimed.map(|claimed| claimed.outcome)
         }
     }
@@ -49,7 +50,7 @@ async fn claim_replicated(
     claim: &Claim,
 ) -> Result<ClaimOutcome, CallFailure> {
     let reserved = replicas.reserve().await;
-    let claimed = grant::claim_on(engine, reserved.role(), key, claim).await?;
+    let claimed = grant::claim_on(engine, reserved.role(), (id, key), claim).await?;
     if let ClaimOutcome::Granted { attempt } = claimed.outcome
         && let Err(failure) = replicas.confirm(&engine.router, &claimed.route).await
     {
@@ -71,7 +72,7 @@ async fn undo_claim(engine: &Engine, lease: &Lease, attempt: u32) {
         // stay.
         _ => {
             let retry = [Arg::Number(abandoned_code(Abandoned::Retry).into())];
-            step(engine, &engine.scripts.abandon, lease, &retry).await
+            step(engine, &engine.scripts.abandon, (lease, Beside::Nothing), &retry).await
         }
     };
     if let Err(failure) = undone {
@@ -114,7 +115,7 @@ pub(crate) async fn complete(
 // the second finds a changed record and would return `Fenced`.
 
 pub(crate) async fn release(engine: &Engine, lease: &Lease) -> Result<Fence, CallFailure> {
-    step(engine, &engine.scripts.release, lease, &[]).await
+    step(engine, &engine.scripts.release, (lease, Beside::ListIfTogether), &[]).await
 }
 
 pub(crate) async fn abandon(
@@ -125,7 +126,11 @@ pub(crate) async fn abandon(
     let code = [Arg::Number(abandoned_code(policy).into())];
     match (&engine.replicas, policy) {
         (Some(replicas), Abandoned::Hold) => hold_replicated(engine, replicas, lease, &code).await,
-        (Some(_) | None, _) => step(engine, &engine.scripts.abandon, lease, &code).await,
+        (Some(_) | None, _) => {
+            // A record that holds its key is in the list already.
+            let beside = if policy == Abandoned::Hold { Beside::List } else { Beside::Nothing };
+            step(engine, &engine.scripts.abandon, (lease, beside), &code).await
+        }
     }
 }
 
@@ -138,12 +143,13 @@ async fn hold_replicated(
 ) -> Result<Fence, CallFailure> {
     let reserved = replicas.reserve().await;
     let (role, scripts) = (reserved.role(), &engine.scripts);
-    let (mut fence, mut route) =
-        engine.call_fenced((role, SendAgain::Never), &scripts.abandon, lease, hold).await?;
+    let (once, listed) = ((role, SendAgain::Never), (lease, Beside::List));
+    let (mut fence, mut route) = engine.call_fenced(once, &scripts.abandon, listed, hold).await?;
     if fence == Fence::Fenced {
         // An earlier call may have held the key but lacked replicas.
+        let how = (role, SendAgain::Once);
         (fence, route) =
-            engine.call_fenced((role, SendAgain::Once), &scripts.hold_again, lease, &[]).await?;
+            engine.call_fenced(how, &scripts.hold_again, (lease, Beside::Nothing), &[]).await?;
     }
     if fence == Fence::Passed {
         replicas.confirm(&engine.router, &route).await?;
@@ -156,25 +162,32 @@ pub(crate) async fn resolve(
     id: &RecordId,
     seen: &OwnerToken,
     resolution: &Resolution,
+    audit: &AuditEntry,
 ) -> Result<ResolveOutcome, CallFailure> {
     let seen = Lease { id: *id, owner: *seen };
-    let args = match resolution {
-        Resolution::Complete(recording) => &completion_args(recording)[..],
-        Resolution::Release => &[],
+    let none = Bytes::new();
+    let (completes, recording) = match resolution {
+        Resolution::Complete(recording) => (1, recording),
+        Resolution::Release => (0, &none),
     };
-    Ok(match step(engine, &engine.scripts.resolve, &seen, args).await? {
+    let entry = log_entry(audit);
+    let mut args = vec![Arg::Number(completes)];
+    args.extend(completion_args(recording));
+    args.extend(entry.iter().map(|text| Arg::Bytes(text.as_bytes())));
+    let record = (&seen, Beside::ListAndLog);
+    Ok(match step(engine, &engine.scripts.resolve, record, &args).await? {
         Fence::Passed => ResolveOutcome::Resolved,
         Fence::Fenced => ResolveOutcome::Conflict,
     })
 }
 
 /// Calls a script that compares the owner, once.
-async fn step(
+pub(crate) async fn step(
     engine: &Engine,
     script: &Script,
-    lease: &Lease,
+    record: (&Lease, Beside),
     more: &[Arg<'_>],
 ) -> Result<Fence, CallFailure> {
     let how = (ConnectionRole::Requests, SendAgain::Never);
-    engine.call_fenced(how, script, lease, more).await.map(|(fence, _)| fence)
+    engine.call_fenced(how, script, record, more).await.map(|(fence, _)| fence)
 }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use idempotent_core::{Record, StoreError, clock::Timestamp, protocol::Claim};
+use idempotent_core::{Record, RecordId, StoreError, clock::Timestamp, protocol::Claim};
 
 use crate::{
     RedisOptions, RedisStore, connect, encoding, engine::Engine, lua::Scripts, net::Router,
@@ -38,6 +38,11 @@ pub fn with_options(store: &RedisStore, options: &RedisOptions) -> RedisStore {
 
 fn with_engine(engine: Engine) -> RedisStore {
     RedisStore { engine: Arc::new(engine) }
+}
+
+/// The key of the watch list that a record is in while it is watched.
+pub fn watch_list_of(store: &RedisStore, id: &RecordId) -> Vec<u8> {
+    store.engine.watched.of(&store.engine.key(id))
 }
 
 /// Verifies the URL of a server, without opening anything.

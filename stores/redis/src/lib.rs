@@ -1,5 +1,6 @@
 //! The store in Redis or Valkey.
 
+mod administration;
 mod claim;
 mod connect;
 mod encoding;

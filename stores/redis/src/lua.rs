@@ -65,6 +65,13 @@ scripts! {
     hold_again: " flags=allow-oom", "record.lua", "hold_again.lua";
     resolve: " flags=allow-oom", "record.lua", "resolve.lua";
     check: " flags=allow-oom", "check.lua";
+    remove: " flags=allow-oom", "record.lua", "remove.lua";
+    replace: " flags=allow-oom", "record.lua", "replace.lua";
+    tell: " flags=allow-oom", "record.lua", "tell.lua";
+    watch: " flags=allow-oom", "watch.lua";
+    unwatch: " flags=allow-oom", "record.lua", "unwatch.lua";
+    mend: " flags=allow-oom", "record.lua", "mend.lua";
+    list: " flags=no-writes", "record.lua", "list.lua";
     look_up: " flags=no-writes", "record.lua", "look_up.lua";
 }
 
@@ -84,21 +91,22 @@ impl Script {
     }
 
     /// A call by the script's hash, which the server may not have cached.
-    pub(crate) fn by_hash(&self, key: &[u8], args: &[Arg<'_>]) -> Cmd {
-        call("EVALSHA", &self.hash, key, args)
+    pub(crate) fn by_hash(&self, keys: &[&[u8]], args: &[Arg<'_>]) -> Cmd {
+        call("EVALSHA", &self.hash, keys, args)
     }
 
     /// A call with the script's text, which the server then caches.
-    pub(crate) fn by_code(&self, key: &[u8], args: &[Arg<'_>]) -> Cmd {
-        call("EVAL", &self.code, key, args)
+    pub(crate) fn by_code(&self, keys: &[&[u8]], args: &[Arg<'_>]) -> Cmd {
+        call("EVAL", &self.code, keys, args)
     }
 }
 
-fn call(command: &str, script: &str, key: &[u8], args: &[Arg<'_>]) -> Cmd {
+fn call(command: &str, script: &str, keys: &[&[u8]], args: &[Arg<'_>]) -> Cmd {
     let length: usize = args.iter().map(Arg::max_len).sum();
-    let length = length + command.len() + script.len() + 1 + key.len();
-    let mut call = Cmd::with_capacity(args.len() + 4, length);
-    call.arg(command).arg(script).arg(1).arg(key);
+    let length = length + keys.iter().map(|key| key.len()).sum::<usize>();
+    let length = length + command.len() + script.len() + 1;
+    let mut call = Cmd::with_capacity(args.len() + keys.len() + 3, length);
+    call.arg(command).arg(script).arg(keys.len()).arg(keys);
     for arg in args {
         match arg {
             Arg::Bytes(bytes) => call.arg(*bytes),

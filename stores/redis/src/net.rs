@@ -17,7 +17,7 @@ mod wire;
 
 pub(crate) use self::{
     address::Address,
-    cluster::tag,
+    cluster::{SLOTS, checksum, slot, slot_of_checksum, tag},
     node::{ConnectionRole, Message, Node},
     replicas::Replicas,
     route::ConnectionRoute,

@@ -4,7 +4,7 @@ use futures_util::future::join_all;
 
 use crate::{
     claim::look_up,
-    engine::Engine,
+    engine::{Beside, Engine},
     error::CallFailure,
     lua::Arg,
     net::{ConnectionRole, ConnectionRoute, SendAgain},
@@ -65,9 +65,10 @@ async fn note_on(
         Arg::Bytes(&note.input),
         Arg::Number(note.hold.into()),
     ];
+    let beside = if note.hold { Beside::List } else { Beside::Nothing };
     let resend = if note.step.is_empty() { SendAgain::Once } else { SendAgain::Never };
     let (fence, route) =
-        engine.call_fenced((role, resend), &engine.scripts.note, lease, &args).await?;
+        engine.call_fenced((role, resend), &engine.scripts.note, (lease, beside), &args).await?;
     routes.push(route);
     Ok((fence, routes))
 }

@@ -46,8 +46,9 @@ impl Default for RedisOptions {
 
 impl RedisOptions {
     /// Sets the prefix of the records' keys; the default is `idempotency:`. The rest of a key is
-    /// the 32 bytes of the record id, or `inputs`. A prefix with a hash tag (`{…}`) puts all
-    /// records on one node of a cluster.
+    /// the 32 bytes of the record id, or `inputs`, `watched` or `log`; in a cluster the latter two
+    /// end with a colon and a number. A prefix with a hash tag (`{…}`) puts all records on one node
+    /// of a cluster.
     pub fn key_prefix(mut self, prefix: &str) -> Self {
         self.key_prefix = prefix.to_owned();
         self

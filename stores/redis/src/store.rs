@@ -9,10 +9,10 @@ use crate::{claim, connect, engine::Engine, error::CallFailure, notes, options::
 use idempotent_core::{
     Abandoned, Lease, OwnerToken, RecordId, ShortText, StoreError,
     protocol::{
-        Claim, ClaimOutcome, Fence, Note, RenewOutcome, Renewal, Resolution, ResolveOutcome,
-        ResumablePage, Snapshot,
+        AuditEntry, Claim, ClaimOutcome, Fence, Note, RenewOutcome, Renewal, Resolution,
+        ResolveOutcome, ResumablePage, Snapshot,
     },
-    store::Store,
+    store::{Administration, Store},
 };
 
 /// A store in Redis 7.0 or later, or in Valkey: a single server, the master that Sentinels name, or
@@ -164,13 +164,16 @@ impl Store for RedisStore {
         claim::look_up(&self.engine, id).await.map_err(of("look up"))
     }
 
+    /// While the record's slot moves to another node of a cluster, it may fail with a transient
+    /// error: no script can change the record and the log together.
     async fn resolve(
         &self,
         id: &RecordId,
         seen: &OwnerToken,
         resolution: &Resolution,
+        audit: &AuditEntry,
     ) -> Result<ResolveOutcome, StoreError> {
-        claim::resolve(&self.engine, id, seen, resolution).await.map_err(of("resolve"))
+        claim::resolve(&self.engine, id, seen, resolution, audit).await.map_err(of("resolve"))
     }
 
     /// Does nothing and returns 0: the server removes recordings when their ttl expires, and
@@ -193,5 +196,9 @@ impl Store for RedisStore {
         limit: u32,
     ) -> Result<ResumablePage, StoreError> {
         notes::resumable(&self.engine, operation, after, limit).await.map_err(of("resumable"))
+    }
+
+    fn administration(&self) -> Option<&dyn Administration> {
+        Some(self)
     }
 }

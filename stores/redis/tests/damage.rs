@@ -9,6 +9,7 @@ use idempotent_core::{
 use idempotent_redis::RedisStore;
 
 use super::helpers::{GRANTED, describe, key, lease, request};
+use test_support::decision;
 use test_support::servers::redis::{IN_MEMORY, Server};
 
 /// Values that are not records, with the command that stores each.
@@ -48,8 +49,17 @@ async fn every_step(store: &RedisStore, id: RecordId) -> Vec<(&'static str, Stor
         ("release", store.release(&lease).await.unwrap_err()),
         ("abandon", store.abandon(&lease, Abandoned::Retry).await.unwrap_err()),
         ("look up", store.look_up(&id).await.unwrap_err()),
-        ("resolve", store.resolve(&id, &claim.owner, &Resolution::Release).await.unwrap_err()),
-        ("complete a held key", store.resolve(&id, &claim.owner, &complete).await.unwrap_err()),
+        (
+            "resolve",
+            store
+                .resolve(&id, &claim.owner, &Resolution::Release, &decision(&id))
+                .await
+                .unwrap_err(),
+        ),
+        (
+            "complete a held key",
+            store.resolve(&id, &claim.owner, &complete, &decision(&id)).await.unwrap_err(),
+        ),
     ]
 }
 

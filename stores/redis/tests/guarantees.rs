@@ -12,6 +12,7 @@ use idempotent_http::recording::{RecordedBody, Recording};
 use idempotent_redis::RedisStore;
 
 use super::helpers::{GRANTED, complete, describe, key, lease, request};
+use test_support::decision;
 use test_support::servers::redis::{DURABLE, IN_MEMORY, Server};
 
 /// Fails if two of many claims, sent concurrently over many connections, are granted.
@@ -191,7 +192,7 @@ async fn a_damaged_record_is_an_error_in_every_step() {
             store.release(&lease).await.unwrap_err(),
             store.abandon(&lease, Abandoned::Hold).await.unwrap_err(),
             store.look_up(&id).await.unwrap_err(),
-            store.resolve(&id, &claim.owner, &resolution).await.unwrap_err(),
+            store.resolve(&id, &claim.owner, &resolution, &decision(&id)).await.unwrap_err(),
         ] {
             assert!(!error.is_transient(), "{}", describe(&error));
             assert!(describe(&error).contains("cannot be read"), "{}", describe(&error));

@@ -6,6 +6,7 @@ use idempotent_core::{
     store::Store,
 };
 use idempotent_redis::RedisStore;
+use test_support::decision;
 use test_support::servers::redis::{IN_MEMORY, Server, wait_until};
 
 use super::helpers::{GRANTED, established, key, lease, request};
@@ -40,7 +41,9 @@ async fn a_step_that_was_not_sent_is_sent_on_a_new_connection() {
         close_connections(&server);
         assert_eq!(store.abandon(&lease, Abandoned::Hold).await.unwrap(), Fence::Passed);
         close_connections(&server);
-        let resolved = store.resolve(&lease.id, &lease.owner, &Resolution::Release).await;
+        let resolved = store
+            .resolve(&lease.id, &lease.owner, &Resolution::Release, &decision(&lease.id))
+            .await;
         assert_eq!(resolved.unwrap(), ResolveOutcome::Resolved);
     }
 }

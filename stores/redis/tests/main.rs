@@ -8,6 +8,7 @@
     reason = "helpers of tests are tests"
 )]
 
+mod administration;
 mod conformance;
 mod connections;
 mod cut_connections;

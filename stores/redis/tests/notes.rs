@@ -12,6 +12,7 @@ use idempotent_http::recording::{RecordedBody, Recording};
 use idempotent_redis::RedisStore;
 
 use super::helpers::{GRANTED, describe, key, lease, request};
+use test_support::decision;
 use test_support::{
     proxy::{Cut, Direction, Plan, Proxy},
     servers::redis::{IN_MEMORY, Server},
@@ -119,7 +120,10 @@ async fn an_attempt_that_cannot_be_resumed_is_removed_from_the_index() {
     let [completed, resolved] = [claimed(&store, &request()).await, claimed(&store, &hold).await];
     assert_eq!(store.complete(&completed, &Bytes::new()).await.unwrap(), Fence::Passed);
     assert_eq!(store.abandon(&resolved, Abandoned::Hold).await.unwrap(), Fence::Passed);
-    store.resolve(&resolved.id, &resolved.owner, &Resolution::Release).await.unwrap();
+    store
+        .resolve(&resolved.id, &resolved.owner, &Resolution::Release, &decision(&resolved.id))
+        .await
+        .unwrap();
     assert_eq!(resumable(&store).await, []);
     assert_eq!(indexed(&server), 0);
     for attempt in [absent, replaced, under_hold, past_no_return, completed, resolved] {

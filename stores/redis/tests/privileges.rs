@@ -12,7 +12,7 @@ use idempotent_redis::RedisStore;
 use super::helpers::{GRANTED, complete, describe, key, lease, request};
 use test_support::servers::redis::{Cluster, IN_MEMORY, Server, command};
 
-const REQUIRED_COMMANDS: [&str; 16] = [
+const REQUIRED_COMMANDS: [&str; 22] = [
     "info",
     "set",
     "get",
@@ -23,6 +23,12 @@ const REQUIRED_COMMANDS: [&str; 16] = [
     "zadd",
     "zrandmember",
     "zrem",
+    "zscore",
+    "zrange",
+    "xadd",
+    "xrevrange",
+    "scan",
+    "dbsize",
     "time",
     "eval",
     "evalsha",

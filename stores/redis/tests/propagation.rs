@@ -12,6 +12,7 @@ use idempotent_core::{
 use idempotent_redis::{RedisStore, internals::with_options};
 
 use super::helpers::{GRANTED, key, lease, request};
+use test_support::decision;
 use test_support::servers::redis::{DURABLE, IN_MEMORY, Replica, Server, Written, wait_until};
 
 /// Recordings that are stored in different ways.
@@ -59,7 +60,7 @@ async fn write_everything(store: &RedisStore) {
     for resolution in [Resolution::Release, Resolution::Complete(recording(9))] {
         let held = claimed(store, &held).await;
         assert_eq!(store.abandon(&held, Abandoned::Hold).await.unwrap(), Fence::Passed);
-        store.resolve(&held.id, &held.owner, &resolution).await.unwrap();
+        store.resolve(&held.id, &held.owner, &resolution, &decision(&held.id)).await.unwrap();
     }
     // Holds a key that is held already, and fails, since no replica acknowledges it.
     let held = claimed(store, &held).await;
@@ -79,7 +80,10 @@ fn known_to_redis_7_0(command: &Written) -> Option<&'static str> {
         [b"SET", _, _, b"PXAT", _] => Some("SET key value PXAT time"),
         [b"SET", _, _, b"KEEPTTL"] => Some("SET key value KEEPTTL"),
         [b"DEL" | b"UNLINK", _] => Some("DEL key"),
-        [b"ZADD", _, b"0", _] => Some("ZADD key 0 member"),
+        [b"ZADD", _, score, _] if score.iter().all(u8::is_ascii_digit) => {
+            Some("ZADD key score member")
+        }
+        [b"XADD", _, id, b"ACTION", ..] if id != b"*" => Some("XADD key id field value"),
         [b"ZREM", _, _] => Some("ZREM key member"),
         [b"SELECT", _] | [b"PING"] | [b"MULTI"] | [b"EXEC"] | [b"REPLCONF", b"GETACK", b"*"] => {
             Some("of the server itself")
@@ -102,7 +106,7 @@ fn assert_known_to_redis_7_0(commands: &[Written]) {
     found.sort_unstable();
     found.dedup();
     // The steps above have written, each in its way.
-    assert_eq!(found.len(), 7, "{found:?}");
+    assert_eq!(found.len(), 8, "{found:?}");
     let large = |command: &&Written| command.get(2).is_some_and(|value| value.len() >= LENGTHS[1]);
     assert!(commands.iter().filter(large).count() >= 8);
 }

@@ -5,12 +5,14 @@ use std::time::Duration;
 use sqlx::{ColumnIndex, Decode, Row, Type};
 
 use idempotent_core::{
-    Abandoned, Fingerprint, Lease, OwnerToken, Principal, Record, RecordId, RecordState, ShortText,
+    Abandoned, Fingerprint, History, Lease, OwnerToken, Principal, Record, RecordId, RecordState,
+    ShortRecordId, ShortText,
     clock::Timestamp,
-    protocol::{Fence, Snapshot},
+    protocol::{Actor, AuditEntry, Audited, Fence, ListedRecord, Snapshot},
 };
 
-type Error = Box<dyn std::error::Error + Send + Sync>;
+/// The error of a row that cannot be decoded.
+pub(crate) type Error = Box<dyn std::error::Error + Send + Sync>;
 
 /// A record, and the time at which it was read.
 pub type TimedRecord = (Option<Record>, Timestamp);
@@ -27,12 +29,55 @@ where
     let Some(mut record) = record else {
         return Ok((None, now));
     };
-    let optional_bytes = |column| row.try_get::<Option<Vec<u8>>, _>(column);
+    add_listed(row, &mut record)?;
+    let bytes = |column| row.try_get::<Option<Vec<u8>>, _>(column);
+    record.notes.steps = bytes("steps")?.unwrap_or_default().into();
+    record.notes.input = bytes("input")?.unwrap_or_default().into();
+    Ok((Some(record), now))
+}
+
+/// Decodes a row of a list: `now`, `id`, and the columns of the record other than its recording,
+/// its steps and its input. `None`: the list has no record.
+pub(crate) fn listed_from_row<'r, R: Row>(
+    row: &'r R,
+) -> Result<(Option<ListedRecord>, Timestamp), Error>
+where
+    &'static str: ColumnIndex<R>,
+    i64: Decode<'r, R::Database> + Type<R::Database>,
+    Vec<u8>: Decode<'r, R::Database> + Type<R::Database>,
+    String: Decode<'r, R::Database> + Type<R::Database>,
+{
+    let (record, now) = decided_from_row(row, listed_state).map_err(|source| named(row, source))?;
+    let Some(mut record) = record else {
+        return Ok((None, now));
+    };
+    add_listed(row, &mut record).map_err(|source| named(row, source))?;
+    Ok((Some(ListedRecord::new(id_from_row(row)?, record)), now))
+}
+
+/// Names the record of a list that cannot be read.
+fn named<'r, R: Row>(row: &'r R, source: Error) -> Error
+where
+    &'static str: ColumnIndex<R>,
+    Vec<u8>: Decode<'r, R::Database> + Type<R::Database>,
+{
+    match id_from_row(row) {
+        Ok(id) => UnreadableRecord { id: id.short(), source }.into(),
+        Err(_) => source,
+    }
+}
+
+/// Decodes the columns that a list shows and that a claim is not decided from.
+fn add_listed<'r, R: Row>(row: &'r R, record: &mut Record) -> Result<(), Error>
+where
+    &'static str: ColumnIndex<R>,
+    i64: Decode<'r, R::Database> + Type<R::Database>,
+    Vec<u8>: Decode<'r, R::Database> + Type<R::Database>,
+    String: Decode<'r, R::Database> + Type<R::Database>,
+{
     record.operation =
         text("operation", Some(row.try_get::<String, _>("operation")?))?.unwrap_or_default();
-    record.principal = optional_bytes("principal")?
-        .map(|bytes| fixed_bytes("principal", &bytes).map(Principal::from_bytes))
-        .transpose()?;
+    record.principal = principal(row.try_get("principal")?)?;
     record.completed_at = row
         .try_get::<Option<i64>, _>("completed_at")?
         .map(|at| timestamp("completed_at", at))
@@ -43,14 +88,54 @@ where
         .transpose()
         .map_err(|_| UnreadableColumn { column: "status" })?;
     record.notes.progress = text("progress", row.try_get("progress")?)?;
-    record.notes.steps = optional_bytes("steps")?.unwrap_or_default().into();
-    record.notes.input = optional_bytes("input")?.unwrap_or_default().into();
-    Ok((Some(record), now))
+    record.history = History::decode(&row.try_get::<String, _>("history")?)
+        .map_err(|_| UnreadableColumn { column: "history" })?;
+    Ok(())
+}
+
+/// Decodes an entry of the log of operators' decisions, and its number.
+pub(crate) fn audited_from_row<'r, R: Row>(row: &'r R) -> Result<(Audited, u64), Error>
+where
+    &'static str: ColumnIndex<R>,
+    i64: Decode<'r, R::Database> + Type<R::Database>,
+    Vec<u8>: Decode<'r, R::Database> + Type<R::Database>,
+    String: Decode<'r, R::Database> + Type<R::Database>,
+{
+    let required = |column| -> Result<String, Error> { Ok(row.try_get::<String, _>(column)?) };
+    let [action, before, after] = [required("action")?, required("before")?, required("after")?];
+    let id = fixed_bytes("record_id", &row.try_get::<Vec<u8>, _>("record_id")?)?;
+    let actor = Actor::new(&required("actor")?, &required("reason")?);
+    let mut entry =
+        AuditEntry::new(action.parse()?, RecordId::from_bytes(id), before.parse()?, actor);
+    entry.after = after.parse()?;
+    entry.operation = text("operation", Some(required("operation")?))?.unwrap_or_default();
+    entry.principal = principal(row.try_get("principal")?)?;
+    entry.reference = text("reference", row.try_get("reference")?)?;
+    let at = timestamp("at", row.try_get("at")?)?;
+    Ok((Audited::new(entry, at), number_from_row(row, "number")?))
+}
+
+fn principal(bytes: Option<Vec<u8>>) -> Result<Option<Principal>, UnreadableColumn> {
+    bytes.map(|bytes| fixed_bytes("principal", &bytes).map(Principal::from_bytes)).transpose()
 }
 
 /// Decodes the column `now` and those that a claim is decided from. Whom the record is about, its
-/// end, and the notes other than the reference are left empty.
+/// end, its history, and the notes other than the reference are left empty.
 pub fn claimed_from_row<'r, R: Row>(row: &'r R) -> Result<TimedRecord, Error>
+where
+    &'static str: ColumnIndex<R>,
+    i64: Decode<'r, R::Database> + Type<R::Database>,
+    Vec<u8>: Decode<'r, R::Database> + Type<R::Database>,
+    String: Decode<'r, R::Database> + Type<R::Database>,
+{
+    decided_from_row(row, |code| state_from_code(code, row.try_get("recording")?))
+}
+
+/// Decodes the column `now` and those that a claim is decided from, with this decoder of the state.
+fn decided_from_row<'r, R: Row>(
+    row: &'r R,
+    state: impl FnOnce(i64) -> Result<RecordState, Error>,
+) -> Result<TimedRecord, Error>
 where
     &'static str: ColumnIndex<R>,
     i64: Decode<'r, R::Database> + Type<R::Database>,
@@ -74,7 +159,7 @@ where
     record.abandoned = abandoned_from_code(row.try_get("abandoned")?)?;
     record.lease = duration("lease", row.try_get("lease")?)?;
     record.lease_until = timestamp("lease_until", row.try_get("lease_until")?)?;
-    record.state = state_from_code(code, row.try_get("recording")?)?;
+    record.state = state(code)?;
     record.notes.reference = text("reference", row.try_get("reference")?)?;
     Ok((Some(record), now))
 }
@@ -93,6 +178,15 @@ where
     Vec<u8>: Decode<'r, R::Database> + Type<R::Database>,
 {
     Ok(RecordId::from_bytes(fixed_bytes("id", &row.try_get::<Vec<u8>, _>("id")?)?))
+}
+
+/// Decodes a column that holds a number that is not negative.
+pub(crate) fn number_from_row<'r, R: Row>(row: &'r R, column: &'static str) -> Result<u64, Error>
+where
+    &'static str: ColumnIndex<R>,
+    i64: Decode<'r, R::Database> + Type<R::Database>,
+{
+    Ok(u64::try_from(row.try_get::<i64, _>(column)?).map_err(|_| UnreadableColumn { column })?)
 }
 
 /// Decodes a row of `renew.sql`.
@@ -128,14 +222,20 @@ fn abandoned_from_code(code: i64) -> Result<Abandoned, UnreadableColumn> {
 }
 
 /// Decodes the columns `state` and `recording`.
-fn state_from_code(code: i64, recording: Option<Vec<u8>>) -> Result<RecordState, UnreadableColumn> {
+fn state_from_code(code: i64, recording: Option<Vec<u8>>) -> Result<RecordState, Error> {
     match (code, recording) {
         (1, None) => Ok(RecordState::InFlight),
         (2, Some(recording)) => Ok(RecordState::Completed(recording.into())),
         (3, None) => Ok(RecordState::Held),
-        (1..=3, _) => Err(UnreadableColumn { column: "recording" }),
-        _ => Err(UnreadableColumn { column: "state" }),
+        (1..=3, _) => Err(UnreadableColumn { column: "recording" }.into()),
+        _ => Err(UnreadableColumn { column: "state" }.into()),
     }
+}
+
+/// Decodes the column `state` of a row without the recording.
+fn listed_state(code: i64) -> Result<RecordState, Error> {
+    let recording = (code == 2).then(Vec::new);
+    state_from_code(code, recording)
 }
 
 /// Decodes a column of fixed length.
@@ -162,4 +262,12 @@ fn duration(column: &'static str, millis: i64) -> Result<Duration, UnreadableCol
 #[error("the record's column `{column}` cannot be read")]
 struct UnreadableColumn {
     column: &'static str,
+}
+
+/// A record of a list cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error("the record {id} of the list cannot be read")]
+struct UnreadableRecord {
+    id: ShortRecordId,
+    source: Error,
 }

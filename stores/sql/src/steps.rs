@@ -11,6 +11,10 @@ use idempotent_core::{
     protocol::{Claim, Note},
 };
 
+mod operators;
+
+pub use operators::audit_values;
+
 /// How many held records one statement of a purge marks.
 pub const MARKED_PER_STATEMENT: u32 = 10_000;
 
@@ -21,6 +25,7 @@ macro_rules! for_each_step {
         $macro! {
             read, existing, claim, take_over, hold, shorten, renew, note, complete, release,
             abandon, resolve_complete, resolve_release, purge, keep, shorten_expired, resumable,
+            watched, scan, find, remove, replace, tell, count, audit,
         }
     };
 }

@@ -1,6 +1,6 @@
 //! The name of the table, and what the statements need of it.
 
-use idempotent_core::StoreError;
+use idempotent_core::{History, StoreError};
 
 /// The name of a table or of its schema: 1 to 48 ASCII letters, digits and underscores, not
 /// starting with a digit. No other text is ever inserted into a statement.
@@ -43,9 +43,36 @@ impl TableName {
         &self.0
     }
 
-    /// Replaces `{table}` and `{now}` in a statement.
-    pub fn fill(&self, statement: &str, now: &str) -> String {
-        statement.replace("{table}", &self.0).replace("{now}", now)
+    /// Replaces `{table}`, `{now}` and `{told:…}` in a statement.
+    pub fn fill(&self, statement: &str, dialect: &Dialect) -> String {
+        dialect.fill_told(statement).replace("{table}", &self.0).replace("{now}", dialect.now)
+    }
+}
+
+/// What a database writes in another way.
+#[derive(Debug)]
+pub struct Dialect {
+    /// The time in milliseconds since the Unix epoch.
+    pub now: &'static str,
+    /// The history of a record with one more entry, of which the latest are kept: `{letter}` is an
+    /// expression for its letter, `{now}` its time, and `{characters}` the number of characters
+    /// that are kept.
+    pub told: &'static str,
+}
+
+impl Dialect {
+    /// Replaces `{told:letter}` in a statement with the history that has one more entry. `letter`
+    /// is an expression.
+    #[must_use]
+    pub fn fill_told(&self, statement: &str) -> String {
+        let told = self.told.replace("{characters}", &History::MAX_CHARACTERS.to_string());
+        let mut parts = statement.split("{told:");
+        let mut filled = parts.next().unwrap_or_default().to_owned();
+        for part in parts {
+            let (letter, rest) = part.split_once('}').unwrap_or((part, ""));
+            filled.extend([&told.replace("{letter}", letter), rest]);
+        }
+        filled
     }
 }
 
@@ -74,11 +101,22 @@ struct InvalidOption {
 }
 
 /// The columns of the table, in both databases, as literals.
+#[must_use]
 pub fn columns() -> String {
-    COLUMNS.map(|column| format!("'{column}'")).join(", ")
+    literals(&COLUMNS)
 }
 
-const COLUMNS: [&str; 20] = [
+/// The columns of the log of operators' decisions, in both databases, as literals.
+#[must_use]
+pub fn audit_columns() -> String {
+    literals(&AUDIT_COLUMNS)
+}
+
+fn literals(columns: &[&str]) -> String {
+    columns.iter().map(|column| format!("'{column}'")).collect::<Vec<_>>().join(", ")
+}
+
+const COLUMNS: [&str; 22] = [
     "id",
     "fingerprint",
     "owner",
@@ -99,6 +137,22 @@ const COLUMNS: [&str; 20] = [
     "progress",
     "steps",
     "input",
+    "history",
+    "watch",
+];
+
+const AUDIT_COLUMNS: [&str; 11] = [
+    "number",
+    "at",
+    "action",
+    "record_id",
+    "operation",
+    "principal",
+    "reference",
+    "before",
+    "after",
+    "actor",
+    "reason",
 ];
 
 /// What a check has found out about the table. The lists are separated by commas.
@@ -109,6 +163,9 @@ pub struct TableFacts {
     pub unfilled: String,
     /// Columns that do not exist.
     pub lacking: String,
+    /// Columns of the log of operators' decisions that do not exist; `None` if it does not exist
+    /// at all.
+    pub log_lacking: Option<String>,
 }
 
 impl TableFacts {
@@ -122,30 +179,33 @@ impl TableFacts {
         operation: &'static str,
         table: &TableName,
     ) -> Result<(), StoreError> {
-        let problem = if !self.lacking.is_empty() {
-            TableProblem::Lacking(self.lacking)
-        } else if !self.keyed {
-            TableProblem::NoKey
-        } else if !self.unfilled.is_empty() {
-            TableProblem::Unfilled(self.unfilled)
-        } else {
-            return Ok(());
+        let name = table.as_str().to_owned();
+        let (table, problem) = match self.log_lacking {
+            _ if !self.lacking.is_empty() => (name, TableProblem::Lacking(self.lacking)),
+            _ if !self.keyed => (name, TableProblem::NoKey),
+            _ if !self.unfilled.is_empty() => (name, TableProblem::Unfilled(self.unfilled)),
+            None => (format!("{name}_audit"), TableProblem::Absent),
+            Some(lacking) if !lacking.is_empty() => {
+                (format!("{name}_audit"), TableProblem::Lacking(lacking))
+            }
+            Some(_) => return Ok(()),
         };
-        let unsuitable = UnsuitableTable { table: table.clone(), problem };
-        Err(StoreError::permanent(store, operation, unsuitable))
+        Err(StoreError::permanent(store, operation, UnsuitableTable { table, problem }))
     }
 }
 
 /// The table is not as a migration has created it.
 #[derive(Debug, thiserror::Error)]
-#[error("the table `{}` cannot be used: {problem}", table.as_str())]
+#[error("the table `{table}` cannot be used: {problem}")]
 struct UnsuitableTable {
-    table: TableName,
+    table: String,
     problem: TableProblem,
 }
 
 #[derive(Debug, thiserror::Error)]
 enum TableProblem {
+    #[error("it does not exist; create it with the SQL in `MIGRATIONS.md`")]
+    Absent,
     #[error("it lacks the columns {0}")]
     Lacking(String),
     #[error(
@@ -161,6 +221,17 @@ enum TableProblem {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_placeholder_is_filled() {
+        let dialect = Dialect { now: "clock()", told: "last({letter} + {now}, {characters})" };
+        let text = "SET a = {told:'d'}, b = {told:'h'} FROM {table} WHERE c < {now}";
+        assert_eq!(
+            TableName::default().fill(text, &dialect),
+            "SET a = last('d' + clock(), 192), b = last('h' + clock(), 192) \
+             FROM idempotency_records WHERE c < clock()"
+        );
+    }
 
     #[test]
     fn a_table_name_is_a_word() {

@@ -122,7 +122,7 @@ impl Engine {
 
     /// Executes a statement that returns one row. Unlike `fetch_all`, which also waits for the end
     /// of the statement, this takes one message of SQLite's thread.
-    async fn row<'a>(
+    pub(crate) async fn row<'a>(
         &self,
         operation: &'static str,
         statement: impl Fn() -> Statement<'a>,

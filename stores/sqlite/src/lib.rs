@@ -1,5 +1,6 @@
 //! The store in a SQLite file.
 
+mod administration;
 mod claim;
 mod connect;
 mod engine;

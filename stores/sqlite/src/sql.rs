@@ -6,12 +6,12 @@ use sqlx::SqlStr;
 use self::repeated::RepeatedStatement;
 use idempotent_core::{
     Abandoned, Lease, Record, RecordId, RecordState,
-    protocol::{Claim, Note, Renewal},
+    protocol::{AuditEntry, Claim, Note, Renewal},
 };
 use idempotent_sql::{
-    TableName, for_each_step,
+    Dialect, TableName, for_each_step,
     statement::{Statement, Value, shared_text},
-    steps::{Steps, sql_millis},
+    steps::{Steps, audit_values, sql_millis},
 };
 
 pub(crate) mod query;
@@ -19,8 +19,11 @@ pub(crate) mod repeated;
 
 /// Reads the connection's settings; `changed` is the number of rows that the last write changed.
 pub(crate) const SETTINGS: &str = include_str!("sql/connection.sql");
-/// Milliseconds since the Unix epoch; constant within a statement.
-const NOW: &str = "CAST(unixepoch('subsec') * 1000 AS INTEGER)";
+const DIALECT: Dialect = Dialect {
+    // Constant within a statement.
+    now: "CAST(unixepoch('subsec') * 1000 AS INTEGER)",
+    told: "substr(history || {letter} || printf('%011x', {now}), -{characters})",
+};
 
 macro_rules! files {
     ($($name:ident),* $(,)?) => {
@@ -38,11 +41,12 @@ pub(crate) struct Statements {
     pub(crate) claim_batch: RepeatedStatement,
     pub(crate) complete_batch: RepeatedStatement,
     pub(crate) steps: Steps<SqlStr>,
+    log: SqlStr,
 }
 
 /// Fills in the table's name, which [`TableName`] has validated, and the time.
 pub(crate) fn filled(table: &TableName, statement: &str) -> SqlStr {
-    shared_text(table.fill(statement, NOW))
+    shared_text(table.fill(statement, &DIALECT))
 }
 
 /// Texts of several statements for a transaction that a handler uses. SQLite runs each text in one
@@ -104,6 +108,7 @@ impl Statements {
             in_transaction: TransactionStatements::new(&steps),
             claim_batch: RepeatedStatement::new(steps.claim.as_str(), ", "),
             complete_batch: RepeatedStatement::new(steps.complete.as_str(), "FROM "),
+            log: filled(&table, &text("log", include_str!("sql/log.sql"))),
             steps,
             table,
         }
@@ -111,6 +116,11 @@ impl Statements {
 
     pub(crate) fn renew(&self, leases: &[Renewal]) -> Statement<'_> {
         Statement::new(&self.steps.renew, vec![Value::Text(renewals(leases).into())])
+    }
+
+    /// Adds an entry to the log of operators' decisions.
+    pub(crate) fn log<'a>(&'a self, entry: &'a AuditEntry) -> Statement<'a> {
+        Statement::new(&self.log, audit_values(entry))
     }
 
     /// Writes what the state machine has decided of a claim for the record that was seen.

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use sqlx::{SqlStr, SqlitePool};
 
 use crate::{
+    administration::write_logged,
     claim::{self, batches::write_in_turn},
     connect::connections::Access,
     engine::{Engine, group::WriteStep},
@@ -17,10 +18,10 @@ use crate::{
 use idempotent_core::{
     Abandoned, Lease, OwnerToken, RecordId, ShortText, StoreError,
     protocol::{
-        Claim, ClaimOutcome, Fence, Note, RenewOutcome, Renewal, Resolution, ResolveOutcome,
-        ResumablePage, Snapshot,
+        AuditEntry, Claim, ClaimOutcome, Fence, Note, RenewOutcome, Renewal, Resolution,
+        ResolveOutcome, ResumablePage, Snapshot,
     },
-    store::{Store, Transactions},
+    store::{Administration, Store, Transactions},
 };
 use idempotent_sql::{
     fence, snapshot,
@@ -41,6 +42,11 @@ const END_RESENT: Duration = Duration::from_millis(1_500);
 /// waits for no writer. The transaction of a handler is the only writer of the file while it is
 /// open, and only the store can commit it: whatever a handler writes after a `COMMIT` or `ROLLBACK`
 /// of its own, or of SQLite, fails and is undone.
+///
+/// [Operators' lists](idempotent_core::store::Administration) are read by indexes, and a scan with
+/// a filter reads 2,000 records at a time, in the order of the ids. Up to 100,000 records are
+/// counted exactly; beyond that, the count includes the gaps that removed records have left. A
+/// decision and its entry in the log are one transaction.
 ///
 /// Call [`migrate`](Self::migrate) once before the first claim. [`options`](Self::options) changes
 /// the defaults. The guide [SQLite in production] has the files, connections, time limits, and what
@@ -215,6 +221,7 @@ impl Store for SqliteStore {
         id: &RecordId,
         seen: &OwnerToken,
         resolution: &Resolution,
+        audit: &AuditEntry,
     ) -> Result<ResolveOutcome, StoreError> {
         let seen = Lease { id: *id, owner: *seen };
         let steps = self.steps();
@@ -222,7 +229,7 @@ impl Store for SqliteStore {
             Resolution::Complete(recording) => steps.resolve_complete(&seen, recording),
             Resolution::Release => steps.resolve_release(&seen),
         };
-        if self.engine.write("resolve", statement).await? != 0 {
+        if write_logged(&self.engine, "resolve", statement, audit).await? {
             return Ok(ResolveOutcome::Resolved);
         }
         self.engine.write("resolve", || steps.shorten(&seen)).await?;
@@ -255,6 +262,10 @@ impl Store for SqliteStore {
     }
 
     fn transactions(&self) -> Option<&dyn Transactions> {
+        Some(&self.engine)
+    }
+
+    fn administration(&self) -> Option<&dyn Administration> {
         Some(&self.engine)
     }
 }

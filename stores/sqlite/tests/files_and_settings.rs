@@ -15,6 +15,7 @@ use sqlx::{
 };
 use tokio::task::JoinSet;
 
+use test_support::decision;
 use test_support::{error_chain, subjects::sqlite::File};
 
 const ID: RecordId = RecordId::from_bytes([3; 32]);
@@ -182,7 +183,11 @@ async fn without_the_table_the_error_of_every_call_names_migrate() {
         store.release(&lease).await.map(drop).unwrap_err(),
         store.abandon(&lease, Abandoned::Retry).await.map(drop).unwrap_err(),
         store.look_up(&ID).await.map(drop).unwrap_err(),
-        store.resolve(&ID, &lease.owner, &Resolution::Release).await.map(drop).unwrap_err(),
+        store
+            .resolve(&ID, &lease.owner, &Resolution::Release, &decision(&ID))
+            .await
+            .map(drop)
+            .unwrap_err(),
         store.purge(1).await.map(drop).unwrap_err(),
     ] {
         assert!(!error.is_transient());
@@ -317,7 +322,8 @@ async fn the_documented_sql_creates_what_migrate_creates() {
     sqlx::raw_sql(sqlx::AssertSqlSafe(script)).execute(&by_hand.pool().await).await.unwrap();
     migrated(&by_migrate).await;
     let migrated_schema = schema(&by_migrate).await;
-    assert_eq!(migrated_schema.len(), 4, "{migrated_schema:#?}");
+    // One of them is created by SQLite for `AUTOINCREMENT`.
+    assert_eq!(migrated_schema.len(), 7, "{migrated_schema:#?}");
     assert_eq!(schema(&by_hand).await, migrated_schema);
     claim_and_complete(&migrated(&by_hand).await).await;
     assert_eq!(schema(&by_hand).await, migrated_schema);

@@ -17,8 +17,8 @@ use idempotent_core::{
     Abandoned, Digester, Key, Lease, OnAbandon, OwnerToken, Policy, RecordId, RecordState,
     RequestDigest, ScopeId, ShortText, Store, StoreError,
     protocol::{
-        Claim, ClaimOutcome, Fence, Rejection, RenewOutcome, Renewal, Resolution, ResolveOutcome,
-        ResumablePage, Snapshot,
+        AuditEntry, Claim, ClaimOutcome, Fence, Rejection, RenewOutcome, Renewal, Resolution,
+        ResolveOutcome, ResumablePage, Snapshot,
     },
     runtime::{Admission, Attempt, AttemptOutcome, Runtime, RuntimeOptions, Verdict},
     store::{Transaction, TransactionClaim, Transactions},
@@ -190,8 +190,9 @@ impl Store for AckLosingStore {
         id: &RecordId,
         seen: &OwnerToken,
         resolution: &Resolution,
+        audit: &AuditEntry,
     ) -> Result<ResolveOutcome, StoreError> {
-        self.store.resolve(id, seen, resolution).await
+        self.store.resolve(id, seen, resolution, audit).await
     }
     async fn purge(&self, limit: u32) -> Result<u64, StoreError> {
         self.store.purge(limit).await

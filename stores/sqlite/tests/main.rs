@@ -7,6 +7,7 @@
     reason = "helpers of tests are tests"
 )]
 
+mod administration;
 mod concurrent_transactions;
 mod conformance;
 mod deferred_completions;

@@ -11,7 +11,7 @@ use std::{
 use bytes::Bytes;
 use idempotent_core::{
     Fingerprint, Lease, OwnerToken, RecordId, RecordState, Store,
-    protocol::{Claim, ClaimOutcome, Fence, RenewOutcome, Renewal},
+    protocol::{Claim, ClaimOutcome, Fence, Removal, RenewOutcome, Renewal},
     store::TransactionClaim,
 };
 use idempotent_sqlite::{SqliteStore, internals::batched_sqlite};
@@ -20,7 +20,7 @@ use sqlx::{
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions},
 };
 
-use test_support::{error_chain, subjects::sqlite::File};
+use test_support::{decision, error_chain, subjects::sqlite::File};
 
 const GRANTED: ClaimOutcome = ClaimOutcome::Granted { attempt: 1 };
 
@@ -169,6 +169,7 @@ async fn if_no_connection_is_safe_the_error_names_the_setting() {
 const HIDING: &str = "CREATE TEMP TABLE idempotency_records (id);
     CREATE TEMP TABLE idempotency_records_migrations (version, compatible_from);
     INSERT INTO idempotency_records_migrations VALUES (99, 99);
+    CREATE TEMP TABLE idempotency_records_audit (number);
     CREATE TEMP TABLE json_each (value);
     CREATE TEMP TABLE pragma_synchronous (synchronous);
     CREATE TEMP TABLE pragma_journal_mode (journal_mode);
@@ -195,7 +196,7 @@ async fn temporary_tables_of_the_application_hide_nothing() {
     .fetch_one(&pool)
     .await
     .unwrap();
-    assert_eq!(indexes, 2);
+    assert_eq!(indexes, 3);
     let claim = claim();
     let lease = Lease { id: id(0), owner: claim.owner };
     assert_eq!(store.claim(&lease.id, &claim).await.unwrap(), GRANTED);
@@ -207,4 +208,8 @@ async fn temporary_tables_of_the_application_hide_nothing() {
     transaction.commit().await.unwrap();
     let found = file.open().await.look_up(&lease.id).await.unwrap().unwrap();
     assert_eq!(found.record.state, RecordState::Completed(recording));
+    let removal = Removal::of_completed(lease.owner);
+    let administration = store.administration().unwrap();
+    assert!(administration.remove(&lease.id, &removal, &decision(&lease.id)).await.unwrap());
+    assert_eq!(administration.audit(None, 2).await.unwrap().entries.len(), 1);
 }

@@ -1,9 +1,9 @@
 //! Recorded results that cannot be returned, and those that an operator has recorded.
 
 use idempotent_core::{
-    RecordState,
+    Record, RecordId, RecordState, Runtime,
     job::recording_of,
-    protocol::{Resolution, ResolveOutcome},
+    protocol::{Actor, Resolution, ResolveOutcome},
 };
 
 use super::*;
@@ -48,7 +48,7 @@ async fn an_operator_completes_a_held_run_with_a_value_or_a_failure() {
         assert_eq!(seen.state, RecordState::Held);
         let recording = recording_of(result.as_ref()).unwrap();
         let resolution = Resolution::Complete(recording.into());
-        let resolved = runtime.resolve(&id, &seen.owner, &resolution).await.unwrap();
+        let resolved = resolve(&runtime, &id, &seen, &resolution).await;
         assert_eq!(resolved, ResolveOutcome::Resolved);
         let replayed = format!("{:?}", replay(&runtime, &JOB).await);
         assert!(replayed.contains(shown), "{replayed}");
@@ -63,7 +63,7 @@ async fn a_response_is_no_result_of_a_run() {
     let id = record_id(&JOB);
     let seen = runtime.look_up(&id).await.unwrap().expect("a record").record;
     let resolution = Resolution::Complete(response("7").into());
-    let resolved = runtime.resolve(&id, &seen.owner, &resolution).await.unwrap();
+    let resolved = resolve(&runtime, &id, &seen, &resolution).await;
     assert_eq!(resolved, ResolveOutcome::Resolved);
     let error = replay(&runtime, &JOB).await.unwrap_err();
     assert!(matches!(error, RunError::Unreadable { source: None, .. }), "{error:?}");
@@ -124,4 +124,14 @@ async fn a_value_whose_serialization_panics_is_returned_once_and_not_made_again(
     store.advance(JOB.policy.lease);
     assert!(matches!(run().await, Err(RunError::Omitted)));
     assert_eq!(runs.load(Ordering::Relaxed), 1, "the work ran again");
+}
+
+async fn resolve(
+    runtime: &Runtime,
+    id: &RecordId,
+    seen: &Record,
+    resolution: &Resolution,
+) -> ResolveOutcome {
+    let administrator = runtime.administrator();
+    administrator.resolve(id, &seen.owner, resolution, &Actor::default()).await.unwrap()
 }

@@ -8,7 +8,7 @@ use std::{
 };
 
 use actix_web::HttpResponse;
-use idempotent_actix::{internals, recording};
+use idempotent_actix::{internals, recording, store::Actor};
 use idempotent_core::internals::Gauges;
 use tokio::{task::spawn_local, time::sleep};
 
@@ -138,7 +138,9 @@ impl Cluster {
                 return;
             }
             sleep(millis(0, 2_000)).await;
-            let resolved = process.idempotency.resolve(&id, &seen, recording.as_ref()).await;
+            let actor = Actor::default();
+            let resolved =
+                process.idempotency.resolve(&id, &seen, recording.as_ref(), &actor).await;
             world.trace(|| format!("operator: {resolved:?}"));
         });
     }

@@ -13,8 +13,8 @@ use idempotent_core::{
     Abandoned, Lease, OwnerToken, Record, RecordId, ShortText,
     clock::{ManualClock, Timestamp, millis},
     protocol::{
-        Claim, ClaimOutcome, Fence, Note, RenewOutcome, Renewal, Resolution, ResumablePage,
-        Snapshot,
+        Actor, AuditAction, AuditEntry, AuditedState, Claim, ClaimOutcome, Fence, Note,
+        RenewOutcome, Renewal, Resolution, ResumablePage, Snapshot,
     },
     store::{Store, memory::MemoryStore},
     transition::{Change, Event, EventOutcome, transition},
@@ -385,10 +385,13 @@ fn step_in_memory(memory: &MemoryStore, id: &RecordId, event: &Event<'_>) -> Eve
             fence(memory.abandon(&lease(*owner), *policy).now_or_never())
         }
         Event::Resolve(seen, resolution) => {
-            let resolved = memory.resolve(id, seen, resolution).now_or_never();
+            let (action, actor) = (AuditAction::Release, Actor::default());
+            let audit = AuditEntry::new(action, *id, AuditedState::Held, actor);
+            let resolved = memory.resolve(id, seen, resolution, &audit).now_or_never();
             resolved.and_then(Result::ok).map(EventOutcome::Resolve)
         }
-        Event::Purge => None,
+        // No process of a simulation sends these.
+        Event::Remove(_) | Event::Replace(_) | Event::Tell(_) | Event::Purge => None,
     };
     outcome.expect("the memory store never waits and never fails here")
 }

@@ -16,8 +16,8 @@ use bytes::Bytes;
 use idempotent_core::{
     Abandoned, Lease, OwnerToken, RecordId, ShortText, StoreError,
     protocol::{
-        Claim, ClaimOutcome, Fence, Note, RenewOutcome, Renewal, Resolution, ResolveOutcome,
-        ResumablePage, Snapshot,
+        AuditEntry, Claim, ClaimOutcome, Fence, Note, RenewOutcome, Renewal, Resolution,
+        ResolveOutcome, ResumablePage, Snapshot,
     },
     store::{Store, Transaction, TransactionClaim, Transactions},
     transition::EventOutcome,
@@ -287,6 +287,7 @@ impl Store for SimulatedStore {
         id: &RecordId,
         seen: &OwnerToken,
         resolution: &Resolution,
+        _audit: &AuditEntry,
     ) -> Result<ResolveOutcome, StoreError> {
         match self.call(Statement::Resolve(*id, *seen, resolution.clone())).await? {
             Reply::Step(EventOutcome::Resolve(outcome)) => Ok(outcome),

@@ -9,8 +9,8 @@ use idempotent_core::{
     StoreError,
     conformance::TestedStore,
     protocol::{
-        Claim, ClaimOutcome, Fence, Rejection, RenewOutcome, Renewal, Resolution, ResolveOutcome,
-        ResumablePage, Snapshot,
+        AuditEntry, Claim, ClaimOutcome, Fence, Rejection, RenewOutcome, Renewal, Resolution,
+        ResolveOutcome, ResumablePage, Snapshot,
     },
     runtime::{Admission, AttemptOutcome, RuntimeOptions, Verdict},
     store::Store,
@@ -91,8 +91,9 @@ impl Store for Shared {
         id: &RecordId,
         seen: &OwnerToken,
         resolution: &Resolution,
+        audit: &AuditEntry,
     ) -> Result<ResolveOutcome, StoreError> {
-        self.0.store().resolve(id, seen, resolution).await
+        self.0.store().resolve(id, seen, resolution, audit).await
     }
 
     async fn purge(&self, limit: u32) -> Result<u64, StoreError> {

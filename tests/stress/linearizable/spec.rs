@@ -73,9 +73,10 @@ impl SequentialSpec for Key {
         match outcome {
             EventOutcome::Claim(outcome) => CallResult::claim(outcome),
             EventOutcome::Fence(fence) => CallResult::Fence(fence),
-            EventOutcome::Resolve(_) | EventOutcome::Purge(_) => {
-                unreachable!("no thread resolves or purges")
-            }
+            EventOutcome::Resolve(_)
+            | EventOutcome::Changed(_)
+            | EventOutcome::Told
+            | EventOutcome::Purge(_) => unreachable!("there is neither an operator nor a purge"),
         }
     }
 }

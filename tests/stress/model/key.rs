@@ -178,7 +178,9 @@ impl Key {
                 self.saw(Seen::ResolvedByRecording, after.is_some());
                 self.saw(Seen::ResolvedByRelease, after.is_none());
             }
-            EventOutcome::Resolve(ResolveOutcome::Conflict) => {}
+            EventOutcome::Resolve(ResolveOutcome::Conflict)
+            | EventOutcome::Changed(_)
+            | EventOutcome::Told => {}
             EventOutcome::Purge(removed) => self.saw(Seen::Purged, *removed),
         }
     }

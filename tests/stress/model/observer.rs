@@ -109,7 +109,10 @@ impl Observer {
             EventOutcome::Fence(Fence::Fenced) => self.expect(Invariant::I3, before == after),
             EventOutcome::Resolve(ResolveOutcome::Resolved) => self.resolved(step),
             EventOutcome::Purge(true) => self.purged(before),
-            EventOutcome::Resolve(ResolveOutcome::Conflict) | EventOutcome::Purge(false) => {}
+            EventOutcome::Resolve(ResolveOutcome::Conflict)
+            | EventOutcome::Changed(_)
+            | EventOutcome::Told
+            | EventOutcome::Purge(false) => {}
         }
         self.expect(Invariant::I1, self.left.iter().filter(|left| **left > 0).count() <= 1);
         let recorded = before.filter(|record| is_completed(record) && record.expires_at > now);

@@ -12,7 +12,7 @@ use super::{
     rules::Rules,
 };
 use idempotent_core::{
-    Abandoned, Fingerprint, OwnerToken, Record, RecordState,
+    Abandoned, Fingerprint, History, OwnerToken, Record, RecordState,
     clock::Timestamp,
     protocol::{Claim, Resolution},
     transition::{Change, Event, EventOutcome, OPERATOR},
@@ -231,7 +231,7 @@ impl World {
             Change::Keep => {}
             Change::Put(record) => {
                 let attempt = record.attempt.min(LAST_NUMBER);
-                self.record.0 = Some(with_attempt(record, attempt));
+                self.record.0 = Some(without_history(with_attempt(record, attempt)));
             }
             Change::Remove => self.record.0 = None,
         }
@@ -240,6 +240,12 @@ impl World {
 
 fn with_attempt(mut record: Record, attempt: u32) -> Record {
     record.attempt = attempt;
+    record
+}
+
+/// No step depends on the history, which would make every state a different one.
+fn without_history(mut record: Record) -> Record {
+    record.history = History::EMPTY;
     record
 }
 

@@ -4,13 +4,19 @@ use super::{Mutant, detectors::DetectedBy, files, no_ops::NoOp, postgres, read, 
 
 const SQL: &[&str] = &["WHERE", "AND", "CASE"];
 const LUA: &[&str] = &["and", "or", "not", "==", "~=", "<=", "<", ">"];
-/// Files with schema or settings, which are not steps of the protocol.
+/// Files with schema or settings, which are not steps of the protocol, and those that show people
+/// counts and the log.
 const NOT_STEPS: &[&str] = &[
+    "audit.sql",
     "check.lua",
     "check.sql",
     "connection.sql",
+    "count.sql",
     "existing.sql",
     "index_input.lua",
+    "list.lua",
+    "log.sql",
+    "mend.lua",
     "migrate_1.sql",
     "migrations.sql",
     "partition.sql",
@@ -18,6 +24,8 @@ const NOT_STEPS: &[&str] = &[
     "read.sql",
     "room.sql",
     "table.sql",
+    "unwatch.lua",
+    "watch.lua",
 ];
 
 /// The guards, with their positions: each keyword outside of comments counts as one.

@@ -161,7 +161,9 @@ impl DecidedWrite {
         let text = parameters.fold(text.to_owned(), |text, (number, value)| {
             text.replace(&format!("?{number}"), &value).replace(&format!("${number}"), &value)
         });
-        text.replace("{now}", &now.as_millis().to_string())
+        text.replace("{told:'t'}", "history")
+            .replace("{told:'h'}", "history")
+            .replace("{now}", &now.as_millis().to_string())
             .replace("{table}", database.table())
             .replace("{schema}", "")
             .replace("{bounded}", "")

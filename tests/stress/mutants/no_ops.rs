@@ -46,15 +46,16 @@ fn each_line(text: &str, with: impl Fn(&str) -> String) -> String {
     text.lines().map(with).collect()
 }
 
-/// The text with these words replaced.
+/// The text with these words replaced, except those that are literals.
 fn renamed(text: &str, words: &[&str]) -> String {
     let is_word = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
     let (mut renamed, mut rest) = (String::new(), text);
     while !rest.is_empty() {
         let (word, after) =
             rest.split_at(rest.find(|letter| !is_word(letter)).unwrap_or(rest.len()));
+        let is_literal = renamed.ends_with('\'');
         renamed.push_str(word);
-        if words.contains(&word) {
+        if words.contains(&word) && !is_literal {
             renamed.push_str("_renamed");
         }
         let (between, after) = after.split_at(after.find(is_word).unwrap_or(after.len()));

@@ -8,7 +8,7 @@ use super::{
         BlockedReplay, Case, Expiry, Hammer, Histories, HistoriesInTransactions, Interleavings,
         ProvedBy, PurgeStatements, SyntaxError,
     },
-    mutant,
+    mutant, sql_operators,
     sql_steps::{self, SPARED},
 };
 
@@ -16,12 +16,40 @@ pub(super) mod batch_statements;
 
 /// The mutants of all statements.
 pub(super) fn mutants() -> &'static [Mutant] {
-    static ALL: LazyLock<Vec<Mutant>> =
-        LazyLock::new(|| [MUTANTS, &sql_steps::mutants("$", "start_over.sql")].concat());
+    static ALL: LazyLock<Vec<Mutant>> = LazyLock::new(|| {
+        let operators = sql_operators::mutants("$", "''::bytea");
+        [MUTANTS, &sql_steps::mutants("$", "start_over.sql"), &operators].concat()
+    });
     &ALL
 }
 
+/// The cases for claims that can be held.
+const WATCHED: &str = "what_can_be_held_is_watched";
+const STARTED_OVER: &str = "a_key_that_starts_over_is_watched_if_it_can_be_held";
+const COMMITTED: &str = "a_claim_that_is_committed_alone_is_watched_if_it_can_be_held";
+const SCANNED: &str = "every_record_is_on_a_page_of_a_scan";
+
 const MUTANTS: &[Mutant] = &[
+    mutant("claim.sql", "CASE $6 WHEN 1 THEN clock.now END", "NULL", Case(WATCHED)),
+    mutant("start_over.sql", "CASE $6 WHEN 1 THEN clock.now END", "NULL", Case(STARTED_OVER)),
+    mutant(
+        "take_over.sql",
+        "CASE $6 WHEN 1 THEN first_seen ELSE watch END",
+        "watch",
+        Case(COMMITTED),
+    ),
+    mutant(
+        "scan.sql",
+        "AND ($4 = ''::bytea OR position(r.principal IN $4) > 0)",
+        "AND position(r.principal IN $4) > 0",
+        Case(SCANNED),
+    ),
+    mutant(
+        "scan.sql",
+        "AND ($5 = ''::bytea OR r.reference = convert_from($5, 'UTF8'))",
+        "AND r.reference = convert_from($5, 'UTF8')",
+        Case(SCANNED),
+    ),
     mutant(
         "shorten_expired.sql",
         "\n      AND expires_at <= (SELECT {now})",

@@ -7,18 +7,35 @@ use super::{
     detectors::DetectedBy::{
         Case, Hammer, Histories, HistoriesInTransactions, PurgeStatements, SyntaxError,
     },
-    mutant,
+    mutant, sql_operators,
     sql_steps::{self, SPARED},
 };
 
 /// The mutants of all statements.
 pub(super) fn mutants() -> &'static [Mutant] {
-    static ALL: LazyLock<Vec<Mutant>> =
-        LazyLock::new(|| [MUTANTS, &sql_steps::mutants("?", "claim.sql")].concat());
+    static ALL: LazyLock<Vec<Mutant>> = LazyLock::new(|| {
+        let operators = sql_operators::mutants("?", "x''");
+        [MUTANTS, &sql_steps::mutants("?", "claim.sql"), &operators].concat()
+    });
     &ALL
 }
 
+const SCANNED: &str = "every_record_is_on_a_page_of_a_scan";
+
 const MUTANTS: &[Mutant] = &[
+    mutant(
+        "scan.sql",
+        "AND (?4 = x'' OR instr(?4, r.principal) > 0)",
+        "AND instr(?4, r.principal) > 0",
+        Case(SCANNED),
+    ),
+    mutant("scan.sql", "AND (?5 = '' OR r.reference = ?5)", "AND r.reference = ?5", Case(SCANNED)),
+    mutant(
+        "claim.sql",
+        "CASE ?6 WHEN 1 THEN clock.now END",
+        "NULL",
+        Case("what_can_be_held_is_watched"),
+    ),
     mutant(
         "shorten_expired.sql",
         "\n  AND expires_at <= {now}",

@@ -37,6 +37,11 @@ pub mod without_runtime;
 
 use std::{error::Error, iter, time::Duration};
 
+use idempotent_core::{
+    RecordId,
+    protocol::{Actor, AuditAction, AuditEntry, AuditedState},
+};
+
 pub use faults::{Fault, FaultyStore, Op};
 #[cfg(feature = "http")]
 pub use {
@@ -57,6 +62,12 @@ pub fn wait_for<T>(what: &str, event: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let waited = runtime.block_on(async { tokio::time::timeout(WAIT_LIMIT, event).await });
     waited.unwrap_or_else(|_| panic!("timed out while waiting for {what}"))
+}
+
+/// What the log says of a decision about a record that was held.
+pub fn decision(id: &RecordId) -> AuditEntry {
+    let actor = Actor::new("ada", "as the bank's books say");
+    AuditEntry::new(AuditAction::Release, *id, AuditedState::Held, actor)
 }
 
 /// An error and its causes, as in a log.

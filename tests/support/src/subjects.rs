@@ -7,6 +7,7 @@ pub mod memory;
 pub mod postgres;
 #[cfg(feature = "redis")]
 pub mod redis;
+pub mod rows;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 

@@ -16,7 +16,7 @@ use idempotent_core::{
     runtime::RuntimeOptions,
 };
 
-use crate::error_chain;
+use crate::{decision, error_chain};
 
 struct Unpark(Thread);
 
@@ -62,7 +62,10 @@ pub fn call_all(store: &(impl Store + Clone)) {
     assert_done_or_refused("release", call(store.release(&lease)));
     assert_done_or_refused("abandon", call(store.abandon(&lease, Abandoned::Hold)));
     assert_done_or_refused("look up", call(store.look_up(&id)));
-    assert_done_or_refused("resolve", call(store.resolve(&id, &owner, &Resolution::Release)));
+    assert_done_or_refused(
+        "resolve",
+        call(store.resolve(&id, &owner, &Resolution::Release, &decision(&id))),
+    );
     assert_done_or_refused("purge", call(store.purge(10)));
     let runtime = Runtime::new(store.clone(), RuntimeOptions::default());
     assert_done_or_refused("a runtime's call", call(runtime.look_up(&id)));

@@ -9,7 +9,7 @@ use actix_web::HttpResponse;
 use idempotent_actix::{
     Idempotency, Key, RecordId, recording,
     scope::ScopeKey as _,
-    store::{RecordState, ResolveOutcome, Snapshot, Timestamp},
+    store::{Actor, RecordState, ResolveOutcome, Snapshot, Timestamp},
 };
 use serde_json::{Value, json};
 use tokio::time::timeout;
@@ -110,7 +110,8 @@ pub(crate) async fn resolve(visit: &Arc<Visit>, number: u64) -> Result<Value, St
             Some(recording.map_err(|cause| cause.to_string())?)
         }
     };
-    match key.keys.resolve(&key.id, &found, recording.as_ref()).await {
+    let actor = Actor::new("visitor", "as the bank's books say");
+    match key.keys.resolve(&key.id, &found, recording.as_ref(), &actor).await {
         Ok(ResolveOutcome::Resolved) => {
             let fields = json!({ "charge": charge.map(|charge| charge.charge) });
             visit.report(number, "resolved", fields.clone());

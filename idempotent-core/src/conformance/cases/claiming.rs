@@ -114,8 +114,13 @@ pub(in crate::conformance) async fn a_takeover_keeps_what_the_first_claim_fixed(
     assert_eq!(key.claim(&next).await, granted(2));
     let after = key.record().await.unwrap();
     assert!(after.lease_until > before.lease_until);
-    let expected =
-        crate::Record { owner: next.owner, attempt: 2, lease_until: after.lease_until, ..before };
+    let expected = crate::Record {
+        owner: next.owner,
+        attempt: 2,
+        lease_until: after.lease_until,
+        history: after.history,
+        ..before
+    };
     assert_eq!(after, expected);
 }
 

@@ -18,7 +18,9 @@ pub(in crate::conformance) async fn an_abandoned_key_is_held(fixture: Fixture) {
         let lease = key.claimed(&request).await;
         let before = key.record().await.unwrap();
         assert_eq!(key.abandon(&lease, policy).await, Fence::Passed);
-        assert_eq!(key.record().await, Some(Record { state: RecordState::Held, ..before }));
+        let after = key.record().await.unwrap();
+        let history = after.history;
+        assert_eq!(after, Record { state: RecordState::Held, history, ..before });
         assert_eq!(
             key.claim(&fixture.request()).await,
             ClaimOutcome::Rejected(Rejection::Held { newly: false, reference: None })

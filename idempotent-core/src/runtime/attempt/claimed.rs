@@ -6,6 +6,7 @@ use super::attempt_outcome::AttemptOutcome;
 use crate::{
     error::StoreError,
     fingerprint::RequestDigest,
+    history::Kind,
     lease::Lease,
     policy::OnAbandon,
     protocol::{Claim, Fence, Note},
@@ -97,6 +98,7 @@ impl Claimed {
                     "another attempt has taken over the key of this attempt; its response is \
                      not sent"
                 );
+                Box::pin(self.parts.store.tell(&id, Kind::Fenced)).await;
                 let (claims, claimed) = (&self.parts.claims, self.claim.fingerprint);
                 let successor = Box::pin(claims.successor(&id, claimed, self.digest));
                 AttemptOutcome::Fenced(successor.await)

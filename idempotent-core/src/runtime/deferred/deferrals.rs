@@ -14,6 +14,7 @@ use super::{
 use crate::{
     error::StoreError,
     fingerprint::RequestDigest,
+    history::Kind,
     protocol::{Claim, ClaimOutcome, Fence, Rejection},
     record::RecordState,
     record_id::RecordId,
@@ -260,7 +261,13 @@ impl Deferrals {
     /// Sends an end to the store, and [reclaims](Self::reclaim) its record if necessary.
     pub(super) async fn send_or_reclaim(&self, end: &DeferredEnd) -> Result<Fence, StoreError> {
         match self.send(end).await? {
-            Fence::Passed => Ok(Fence::Passed),
+            Fence::Passed => {
+                // There is no record of a key that was given back.
+                if end.rejection().is_some() {
+                    Box::pin(self.store.tell(&end.id, Kind::Deferred)).await;
+                }
+                Ok(Fence::Passed)
+            }
             Fence::Fenced => {
                 // Between this outcome and that of the reclaim the store may fail; the mark
                 // prevents a replay of this response, since another attempt may own the key (case

@@ -9,6 +9,7 @@ use std::{
 
 use crate::{
     clock::Timestamp,
+    protocol::ListedRecord,
     record::{Record, RecordState},
     record_id::RecordId,
     scope::Principal,
@@ -99,6 +100,24 @@ impl Shards {
             .filter(|(id, _)| after.is_none_or(|after| *id > after))
             .map(|(id, _)| *id)
             .collect()
+    }
+
+    /// The records of a shard that are wanted, in no order.
+    pub(super) fn wanted(
+        &self,
+        shard: usize,
+        wanted: impl Fn(&RecordId, &Record) -> bool,
+    ) -> Vec<ListedRecord> {
+        let map = self.lock_shard(shard);
+        map.iter()
+            .filter(|(id, record)| wanted(id, record))
+            .map(|(id, record)| ListedRecord::new(*id, Record::clone(record)))
+            .collect()
+    }
+
+    /// The number of all records.
+    pub(super) fn records(&self) -> usize {
+        self.capacity.records.used()
     }
 
     fn lock_shard(&self, shard: usize) -> MutexGuard<'_, Map> {

@@ -10,7 +10,9 @@ use crate::{
 };
 use idempotent_core::{
     Lease, RecordId, ShortText, StoreError,
-    protocol::{RenewOutcome, Renewal, Resolution, ResolveOutcome, ResumablePage, Snapshot},
+    protocol::{
+        AuditEntry, RenewOutcome, Renewal, Resolution, ResolveOutcome, ResumablePage, Snapshot,
+    },
 };
 use idempotent_sql::{snapshot, statement::Statement, steps::MARKED_PER_STATEMENT};
 
@@ -61,16 +63,14 @@ pub(crate) async fn resolve(
     engine: &Engine,
     seen: &Lease,
     resolution: &Resolution,
+    audit: &AuditEntry,
 ) -> Result<ResolveOutcome, StoreError> {
-    let steps = &engine.statements("resolve").await?.steps;
-    let statement = match resolution {
-        Resolution::Complete(recording) => steps.resolve_complete(seen, recording),
-        Resolution::Release => steps.resolve_release(seen),
-    };
+    let statements = engine.statements("resolve").await?;
+    let statement = statements.resolve(seen, resolution, audit);
     if engine.change("resolve", statement, Resend::UnlessLost).await? {
         return Ok(ResolveOutcome::Resolved);
     }
-    engine.change("resolve", steps.shorten(seen), Resend::Always).await?;
+    engine.change("resolve", statements.steps.shorten(seen), Resend::Always).await?;
     Ok(ResolveOutcome::Conflict)
 }
 

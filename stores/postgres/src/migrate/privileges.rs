@@ -51,10 +51,13 @@ async fn missing_privilege(
 
 fn privilege_problem(row: &PgRow) -> Result<Option<PrivilegeProblem>, sqlx::Error> {
     let missing: Vec<String> = row.try_get("missing")?;
+    let missing_on_log: Vec<String> = row.try_get("missing_on_log")?;
     Ok(if !row.try_get("usable")? {
         Some(PrivilegeProblem::Schema(row.try_get("schema")?))
     } else if !missing.is_empty() {
         Some(PrivilegeProblem::Table(missing.join(", ")))
+    } else if !missing_on_log.is_empty() {
+        Some(PrivilegeProblem::Log(missing_on_log.join(", ")))
     } else if row.try_get("filtered")? {
         Some(PrivilegeProblem::RowSecurity)
     } else {
@@ -78,6 +81,8 @@ enum PrivilegeProblem {
     Schema(String),
     #[error("grant it {0} on the table")]
     Table(String),
+    #[error("grant it {0} on the log of operators' decisions, the table with the suffix `_audit`")]
+    Log(String),
     #[error(
         "row-level security hides rows from it; give it BYPASSRLS, or disable row-level security"
     )]

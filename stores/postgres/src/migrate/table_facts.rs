@@ -4,7 +4,7 @@ use sqlx::{AssertSqlSafe, Row as _, postgres::PgRow};
 
 use crate::{engine::Engine, error::NAME};
 use idempotent_core::StoreError;
-use idempotent_sql::{TableFacts, columns};
+use idempotent_sql::{TableFacts, audit_columns, columns};
 
 const TABLE: &str = include_str!("../sql/table.sql");
 
@@ -12,7 +12,9 @@ const TABLE: &str = include_str!("../sql/table.sql");
 /// statements lack or leave empty.
 pub(crate) async fn verify(engine: &Engine, operation: &'static str) -> Result<(), StoreError> {
     let to_store_error = |error| engine.store_error(operation, error);
-    let text = TABLE.replace("{columns}", &format!("ARRAY[{}]", columns()));
+    let text = TABLE
+        .replace("{columns}", &format!("ARRAY[{}]", columns()))
+        .replace("{audit}", &format!("ARRAY[{}]", audit_columns()));
     let names = &engine.statements(operation).await?.names;
     let text = AssertSqlSafe(names.fill(&text));
     let mut connection = engine.pools.steps.get_verified().await.map_err(to_store_error)?;
@@ -27,5 +29,8 @@ fn facts(row: &PgRow) -> Result<TableFacts, sqlx::Error> {
         keyed: row.try_get("keyed")?,
         unfilled: row.try_get::<Vec<String>, _>("unfilled")?.join(", "),
         lacking: row.try_get::<Vec<String>, _>("lacking")?.join(", "),
+        log_lacking: row
+            .try_get::<Option<Vec<String>>, _>("log_lacking")?
+            .map(|columns| columns.join(", ")),
     })
 }

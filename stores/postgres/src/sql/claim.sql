@@ -15,9 +15,10 @@ WITH seen AS MATERIALIZED (
 ), granted AS (
     INSERT INTO {schema}"{table}"
         (id, state, fingerprint, owner, attempt, abandoned, lease, lease_until,
-         first_seen, expires_at, operation, principal)
+         first_seen, expires_at, operation, principal, history, watch)
     SELECT $1, 1, $2, $3, 1, $6, $4, clock.now + $4, clock.now, clock.now + $5,
-           convert_from($7, 'UTF8'), nullif($8, ''::bytea)
+           convert_from($7, 'UTF8'), nullif($8, ''::bytea),
+           'c' || lpad(to_hex(clock.now), 11, '0'), CASE $6 WHEN 1 THEN clock.now END
     FROM (SELECT {now} AS now) AS clock
     WHERE NOT EXISTS (SELECT FROM seen)
       AND pg_try_advisory_xact_lock($9 # {locked_table}){bounded}

@@ -27,9 +27,10 @@ WITH seen AS MATERIALIZED (
 ), granted AS (
     INSERT INTO {schema}"{table}"
         (id, state, fingerprint, owner, attempt, abandoned, lease, lease_until,
-         first_seen, expires_at, operation, principal)
+         first_seen, expires_at, operation, principal, history, watch)
     SELECT id, 1, new_fingerprint, new_owner, 1, new_abandoned, new_lease, now + new_lease, now,
-           now + ttl, convert_from(operation, 'UTF8'), nullif(principal, ''::bytea)
+           now + ttl, convert_from(operation, 'UTF8'), nullif(principal, ''::bytea),
+           'c' || lpad(to_hex(now), 11, '0'), CASE new_abandoned WHEN 1 THEN now END
     FROM seen
     WHERE state IS NULL
       AND pg_try_advisory_xact_lock(lock # {locked_table})

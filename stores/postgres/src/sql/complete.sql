@@ -1,7 +1,7 @@
 -- Stores the recording and completes the claim. The recording of a completed record stays, so the
--- owner can send the statement again. Only a completion after the ttl moves expires_at, so that any
--- other update stays within its page and writes no index (HOT). Of the handler's notes only the
--- reference stays.
+-- owner can send the statement again. An update stays within its page and writes no index (HOT),
+-- unless the completion comes after the ttl, which moves expires_at, or the record was watched. Of
+-- the handler's notes only the reference stays.
 -- Guard: the record is owned by the caller. The lease is not tested.
 -- $1 id, $2 owner, $3 recording, $4 status or 0
 UPDATE {schema}"{table}"
@@ -14,7 +14,9 @@ SET state = 2,
     status = CASE state WHEN 2 THEN status ELSE nullif($4, 0) END,
     progress = NULL,
     steps = NULL,
-    input = NULL
+    input = NULL,
+    history = CASE state WHEN 2 THEN history ELSE {told:'d'} END,
+    watch = NULL
 WHERE id = $1
   AND owner = $2
   AND state IN (1, 2, 3){bounded}

@@ -11,7 +11,9 @@ SET state = 2,
     status = CASE r.state WHEN 2 THEN r.status ELSE nullif(done.status, 0) END,
     progress = NULL,
     steps = NULL,
-    input = NULL
+    input = NULL,
+    history = CASE r.state WHEN 2 THEN r.history ELSE {told:'d'} END,
+    watch = NULL
 FROM unnest($1, $2, $3, $4) AS done (id, owner, recording, status)
 WHERE r.id = done.id
   AND r.owner = done.owner

@@ -48,7 +48,7 @@ pub(crate) fn inserting(text: &str) -> String {
     text.replace("RETURNING 1", &returning)
 }
 
-fn without_comments(text: &str) -> String {
+pub(crate) fn without_comments(text: &str) -> String {
     text.lines().filter(|line| !line.starts_with("--")).collect::<Vec<_>>().join("\n")
 }
 

@@ -5,9 +5,9 @@
 -- principal or empty, $8 time of the claim
 INSERT INTO {schema}"{table}"
     (id, state, fingerprint, owner, attempt, abandoned, lease, lease_until, first_seen, expires_at,
-     operation, principal)
+     operation, principal, history, watch)
 SELECT $1, 1, $2, $3, 1, 1, $4, clock.at + $4, clock.at, clock.at + $5, convert_from($6, 'UTF8'),
-       nullif($7, ''::bytea)
+       nullif($7, ''::bytea), 'c' || lpad(to_hex(clock.at), 11, '0'), clock.at
 FROM (SELECT $8 AS at) AS clock
 WHERE true{bounded}
 ON CONFLICT (id) DO NOTHING

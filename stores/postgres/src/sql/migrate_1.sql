@@ -22,7 +22,9 @@ CREATE TABLE {schema}"{table}" (
     reference    text, -- this and the following: what the handler has noted
     progress     text,
     steps        bytea,
-    input        bytea
+    input        bytea,
+    history      text    NOT NULL DEFAULT '',
+    watch        bigint -- first_seen if it is or can become held, or was renewed in flight
 ) {storage};
 
 -- For the purge; without held records past their ttl, which each purge would read in vain. The
@@ -33,3 +35,22 @@ CREATE INDEX "{table}_expires_at" ON {schema}"{table}" (expires_at) WHERE kept =
 -- For resuming abandoned operations: those in flight that have noted their input. No other
 -- record is in the index, so their updates do not write it.
 CREATE INDEX "{table}_input" ON {schema}"{table}" (id) WHERE input IS NOT NULL;
+
+-- For operators: the records that may need somebody. No other record is in the index.
+CREATE INDEX "{table}_watch" ON {schema}"{table}" (watch, id)
+WHERE watch IS NOT NULL;
+
+-- The decisions of operators. They outlive the records, and a table of records that was dropped.
+CREATE TABLE IF NOT EXISTS {schema}"{table}_audit" (
+    number    bigint NOT NULL GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    at        bigint NOT NULL,
+    action    text   NOT NULL,
+    record_id bytea  NOT NULL,
+    operation text   NOT NULL,
+    principal bytea,
+    reference text,
+    before    text   NOT NULL, -- the state of the record
+    after     text   NOT NULL,
+    actor     text   NOT NULL,
+    reason    text   NOT NULL
+);

@@ -4,11 +4,14 @@ use sqlx::SqlStr;
 
 use crate::server::timeouts::LOCK_TIMEOUT;
 use idempotent_core::RecordId;
-use idempotent_sql::{TableName, statement::shared_text};
+use idempotent_sql::{Dialect, TableName, statement::shared_text};
 
-/// Milliseconds since the Unix epoch. The value advances within a statement, so a statement that
-/// needs it twice keeps it in a subquery.
-const NOW: &str = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint";
+const DIALECT: Dialect = Dialect {
+    // The value advances within a statement, so a statement that needs the same one twice keeps it
+    // in a subquery.
+    now: "(extract(epoch FROM clock_timestamp()) * 1000)::bigint",
+    told: "right(history || {letter} || lpad(to_hex({now}), 11, '0'), {characters})",
+};
 
 /// A condition that limits how long a single-statement transaction waits for locks. It is evaluated
 /// before the first record is read.
@@ -86,7 +89,7 @@ impl Names {
             .replace("{quoted_schema}", &schema.replace('\'', "''"))
             .replace("{schema}", &schema)
             .replace("{bounded}", &bounded);
-        self.table.fill(&text, NOW)
+        self.table.fill(&text, &DIALECT)
     }
 
     /// The SQL expression for the key of the advisory lock on a record. Tables of the same name in

@@ -2,6 +2,7 @@
 -- $1 id
 SELECT clock.now, r.state::bigint, r.fingerprint, r.owner, r.attempt, r.abandoned::bigint, r.lease,
        r.lease_until, r.first_seen, r.expires_at, r.recording, r.operation, r.principal,
-       r.completed_at, r.status::bigint, r.reference, r.progress, r.steps, r.input
+       r.completed_at, r.status::bigint, r.reference, r.progress, r.history, r.steps,
+       r.input
 FROM (SELECT {now} AS now) AS clock
 LEFT JOIN {schema}"{table}" AS r ON r.id = $1

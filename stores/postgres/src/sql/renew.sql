@@ -12,7 +12,7 @@ WITH due AS MATERIALIZED (
     FOR NO KEY UPDATE OF r SKIP LOCKED
 ), renewed AS (
     UPDATE {schema}"{table}" AS r
-    SET lease = due.ms, lease_until = {now} + due.ms
+    SET lease = due.ms, lease_until = {now} + due.ms, watch = r.first_seen
     FROM due
     WHERE r.id = due.id
     RETURNING r.id, r.owner

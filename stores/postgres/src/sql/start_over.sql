@@ -21,7 +21,9 @@ SET state       = 1,
     reference   = NULL,
     progress    = NULL,
     steps       = NULL,
-    input       = NULL
+    input       = NULL,
+    history     = 'c' || lpad(to_hex(clock.now), 11, '0'),
+    watch       = CASE $6 WHEN 1 THEN clock.now END
 FROM (SELECT {now} AS now) AS clock
 WHERE r.id = $1
   AND r.owner = $9

@@ -3,12 +3,13 @@
 use sqlx::SqlStr;
 
 use crate::sql::{
-    in_transaction::{inserting, updating},
+    in_transaction::{inserting, updating, without_comments},
+    logged::{logged, logging},
     names::{Names, lock_bits},
 };
 use idempotent_core::{
     Abandoned, Lease, OwnerToken, Record, RecordId,
-    protocol::{Claim, Note, Renewal},
+    protocol::{AuditEntry, Claim, Note, Removal, Renewal, Resolution},
 };
 use idempotent_sql::{
     for_each_step,
@@ -39,6 +40,7 @@ pub(crate) struct Texts {
     start_over: String,
     insert: String,
     insert_completed: String,
+    log: String,
 }
 
 impl Texts {
@@ -51,6 +53,7 @@ impl Texts {
             start_over: of("start_over", include_str!("start_over.sql")),
             insert: of("insert", include_str!("insert.sql")),
             insert_completed: of("insert_completed", include_str!("insert_completed.sql")),
+            log: of("log", include_str!("log.sql")),
         }
     }
 }
@@ -79,12 +82,17 @@ pub(crate) struct Statements {
     note_in_transaction: SqlStr,
     complete_in_transaction: SqlStr,
     abandon_in_transaction: SqlStr,
+    /// Decisions of operators; see [`logged`](super::logged).
+    resolve_complete_logged: SqlStr,
+    resolve_release_logged: SqlStr,
+    remove_logged: SqlStr,
 }
 
 impl Statements {
     pub(crate) fn new(names: Names, texts: &Texts) -> Self {
         let unbounded = Names { bounded: false, ..names.clone() };
-        let Texts { steps, .. } = texts;
+        let Texts { steps, log, .. } = texts;
+        let logging = |change: &str| names.filled(&logging(log, &without_comments(change)));
         Self {
             in_session: SessionStatements::new(&names, &unbounded.filled(&steps.existing)),
             steps: steps.map(|_, text| names.filled(text)),
@@ -98,6 +106,9 @@ impl Statements {
             note_in_transaction: names.filled(&updating(&steps.note)),
             complete_in_transaction: names.filled(&updating(&steps.complete)),
             abandon_in_transaction: names.filled(&updating(&steps.abandon)),
+            resolve_complete_logged: logging(&steps.resolve_complete),
+            resolve_release_logged: logging(&steps.resolve_release),
+            remove_logged: logging(&steps.remove),
             names,
         }
     }
@@ -154,6 +165,35 @@ impl Statements {
         let extends = leases.iter().map(|renewal| sql_millis(renewal.extend)).collect();
         let values = vec![Value::ByteArrays(ids), Value::ByteArrays(owners), Value::Ints(extends)];
         Statement::new(&self.steps.renew, values)
+    }
+
+    /// Resolves a held record, and logs that.
+    pub(crate) fn resolve<'a>(
+        &'a self,
+        seen: &'a Lease,
+        resolution: &'a Resolution,
+        audit: &'a AuditEntry,
+    ) -> Statement<'a> {
+        match resolution {
+            Resolution::Complete(recording) => {
+                let completing = self.steps.resolve_complete(seen, recording);
+                logged(&self.resolve_complete_logged, completing, audit)
+            }
+            Resolution::Release => {
+                let releasing = self.steps.resolve_release(seen);
+                logged(&self.resolve_release_logged, releasing, audit)
+            }
+        }
+    }
+
+    /// Removes the record that was seen, and logs that.
+    pub(crate) fn remove<'a>(
+        &'a self,
+        seen: &'a Lease,
+        removal: &Removal,
+        audit: &'a AuditEntry,
+    ) -> Statement<'a> {
+        logged(&self.remove_logged, self.steps.remove(seen, removal), audit)
     }
 
     pub(crate) fn insert_in_transaction<'a>(

@@ -23,6 +23,15 @@ SELECT EXISTS (
                SELECT FROM pg_attribute AS a
                WHERE a.attrelid = c.oid AND a.attname = name AND NOT a.attisdropped
            )
-       ) AS lacking
+       ) AS lacking,
+       CASE WHEN log.id IS NOT NULL THEN ARRAY(
+           SELECT name
+           FROM unnest({audit}) AS name
+           WHERE NOT EXISTS (
+               SELECT FROM pg_attribute AS a
+               WHERE a.attrelid = log.id AND a.attname = name AND NOT a.attisdropped
+           )
+       ) END AS log_lacking -- NULL: there is no log
 FROM pg_class AS c
+CROSS JOIN (SELECT to_regclass('{quoted_schema}"{table}_audit"')::oid AS id) AS log
 WHERE c.oid = '{quoted_schema}"{table}"'::regclass

@@ -14,12 +14,13 @@
 use std::{io::Write, time::Duration};
 
 use bytes::Bytes;
+use futures_util::future::join;
 use redis::{RedisWrite, Value};
 
 use super::read::value_on;
 use crate::{
     encoding::{completion_args, encode_completed},
-    engine::Engine,
+    engine::{Beside, Engine},
     error::CallFailure,
     net::{ConnectionRole, ConnectionRoute, SendAgain},
 };
@@ -42,7 +43,8 @@ pub(crate) async fn complete_on(
         return Ok((Fence::Passed, route));
     }
     let args = completion_args(recording);
-    engine.call_fenced((role, SendAgain::Once), &engine.scripts.complete, lease, &args).await
+    let (how, record) = ((role, SendAgain::Once), (lease, Beside::ListIfTogether));
+    engine.call_fenced(how, &engine.scripts.complete, record, &args).await
 }
 
 /// Completes a claim if it does not change between reading and writing it. Returns `None` if
@@ -76,7 +78,16 @@ async fn complete_if_unchanged(
         let _ = value.write_all(recording);
     }
     set.arg("IFEQ").arg(&found.value[..]).arg("PX").arg(millis(left));
-    match engine.router.send((role, SendAgain::Once), &key, &set).await {
+    let complete = engine.router.send((role, SendAgain::Once), &key, &set);
+    let sent = match found.may_be_watched() {
+        false => complete.await,
+        true => {
+            // Sent at the same time, on the same connection.
+            let unwatch = engine.correct_list(role, &engine.scripts.unwatch, &lease.id, &[]);
+            Box::pin(join(complete, unwatch)).await.0
+        }
+    };
+    match sent {
         Ok((Value::Okay, route)) => Ok(Some(route)),
         // The record has changed, or an earlier call whose response was lost has completed it.
         Ok((Value::Nil, _)) => Ok(None),

@@ -10,13 +10,13 @@ use crate::{
         GRACE, Unreadable, abandoned_code, decode, encode_claim, principal_bytes, redis_millis,
         short_text,
     },
-    engine::Engine,
+    engine::{Beside, Engine},
     error::{CallFailure, Reaction},
     lua::{Arg, MAX_DIGITS},
     net::{ConnectionRole, ConnectionRoute, SendAgain},
 };
 use idempotent_core::{
-    Abandoned, Fingerprint, Record, RecordState, ShortText,
+    Abandoned, Fingerprint, Record, RecordId, RecordState, ShortText,
     clock::{Timestamp, millis},
     protocol::{Claim, ClaimOutcome, Rejection},
     transition,
@@ -38,10 +38,10 @@ pub(crate) struct ClaimReply {
 pub(crate) async fn claim_on(
     engine: &Engine,
     role: ConnectionRole,
-    key: &[u8],
+    (id, key): (&RecordId, &[u8]),
     claim: &Claim,
 ) -> Result<ClaimReply, CallFailure> {
-    match claim_by_set(engine, role, key, claim).await {
+    match claim_by_set(engine, role, (id, key), claim).await {
         Err(refused) if refused.reaction() == Some(Reaction::Read) => {
             Box::pin(claim_read_only(engine, refused, role, key, claim)).await
         }
@@ -70,7 +70,7 @@ async fn claim_read_only(
 async fn claim_by_set(
     engine: &Engine,
     role: ConnectionRole,
-    key: &[u8],
+    (id, key): (&RecordId, &[u8]),
     claim: &Claim,
 ) -> Result<ClaimReply, CallFailure> {
     // These claims need absolute times from the start: a key that can be held has no expiry
@@ -78,7 +78,7 @@ async fn claim_by_set(
     // the ttl, and with a ttl of 0 the recording has no time at all.
     let ttl = redis_millis(claim.ttl);
     if claim.abandoned == Abandoned::Hold || claim.lease > claim.ttl || ttl == 0 {
-        return Box::pin(claim_by_script(engine, role, key, claim)).await;
+        return Box::pin(claim_by_script(engine, role, id, claim)).await;
     }
     let set = set_new(key, &encode_claim(claim), ttl + millis(GRACE));
     let (value, route) = engine.router.send((role, SendAgain::Once), key, &set).await?;
@@ -91,7 +91,7 @@ async fn claim_by_set(
         // Only the server's clock can decide. Between the two calls the record may change; the
         // script reads it again.
         Some(record) if record.state == RecordState::InFlight => {
-            Box::pin(claim_by_script(engine, role, key, claim)).await
+            Box::pin(claim_by_script(engine, role, id, claim)).await
         }
         // A recording exists until it expires, and a held key does not expire, so their outcome
         // depends on no time; at time 0 no claim is granted.
@@ -105,7 +105,7 @@ async fn claim_by_set(
 async fn claim_by_script(
     engine: &Engine,
     role: ConnectionRole,
-    key: &[u8],
+    id: &RecordId,
     claim: &Claim,
 ) -> Result<ClaimReply, CallFailure> {
     let fingerprint = claim.fingerprint.to_bytes();
@@ -118,8 +118,10 @@ async fn claim_by_script(
         Arg::Bytes(claim.operation.as_bytes()),
         Arg::Bytes(principal_bytes(claim)),
     ];
-    let (value, route) =
-        engine.router.call((role, SendAgain::Once), &engine.scripts.claim, key, &args).await?;
+    // A record that holds its key is in the list already.
+    let beside = if claim.abandoned == Abandoned::Hold { Beside::List } else { Beside::Nothing };
+    let how = (role, SendAgain::Once);
+    let (value, route) = engine.call(how, &engine.scripts.claim, (id, beside), &args).await?;
     claim_outcome(value).map(|(outcome, was_owned)| ClaimReply { outcome, was_owned, route })
 }
 

@@ -17,6 +17,13 @@ pub(crate) struct StoredValue {
     pub(crate) value: Bytes,
 }
 
+impl StoredValue {
+    /// Whether the record may be in the watch list: it has absolute times.
+    pub(crate) fn may_be_watched(&self) -> bool {
+        self.value.get(67..75).is_some_and(|first_seen| first_seen != [0; 8])
+    }
+}
+
 /// Reads a record that has not expired.
 pub(crate) async fn look_up(
     engine: &Engine,
@@ -42,7 +49,7 @@ pub(crate) async fn value_on(
     key: &[u8],
 ) -> Result<(Option<StoredValue>, ConnectionRoute), CallFailure> {
     let (found, route) =
-        engine.router.call((role, SendAgain::Once), &engine.scripts.look_up, key, &[]).await?;
+        engine.router.call((role, SendAgain::Once), &engine.scripts.look_up, &[key], &[]).await?;
     let Value::Array(found) = found else {
         return if found == Value::Nil { Ok((None, route)) } else { Err(CallFailure::Unexpected) };
     };

@@ -11,7 +11,7 @@ use tokio::{
 
 use crate::{
     encoding::redis_millis,
-    engine::Engine,
+    engine::{Beside, Engine},
     error::{CallFailure, LOST},
     lua::Arg,
     net::{ConnectionRole, SendAgain},
@@ -78,7 +78,8 @@ async fn renew_one(
 ) -> Result<RenewOutcome, CallFailure> {
     let extend = [Arg::Number(redis_millis(renewal.extend))];
     let how = (ConnectionRole::Renewals, SendAgain::Never);
-    let renew = || engine.call_fenced(how, &engine.scripts.renew, &renewal.lease, &extend);
+    let step = (&renewal.lease, Beside::ListIfTogether);
+    let renew = || engine.call_fenced(how, &engine.scripts.renew, step, &extend);
     let renewed = match renew().await {
         Err(failure) if failure.class() == LOST && Instant::now() < until => renew().await,
         result => result,

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use redis::Value;
+use redis::{Cmd, Value};
 
 use crate::{
     engine::Engine,
     error::{CallFailure, MissingPermission, Reaction, reaction},
-    net::{Message, Node, tag},
+    net::{ConnectionRole, Message, Node, tag},
 };
 use idempotent_core::OwnerToken;
 
@@ -23,35 +23,57 @@ pub(crate) async fn check(engine: &Engine) -> Result<(), CallFailure> {
 
 async fn check_node(engine: &Engine, node: Arc<Node>) -> Result<(), CallFailure> {
     // The settings may have changed since the connections were opened.
-    let info = engine.router.send_to(&node, Message::Command(&redis::cmd("INFO"))).await;
+    let info = send(engine, &node, Message::Command(&redis::cmd("INFO"))).await;
     if let Some(info) = check_reply(engine, "INFO", info)? {
         node.verify(info)?;
     }
     let Some(key) = probe_key(engine, &node) else { return Ok(()) };
     let mut set = redis::cmd("SET");
     set.arg(&key).arg("").arg("XX").arg("GET").arg("PX").arg(1);
-    check_reply(engine, "SET", engine.router.send_to(&node, Message::Command(&set)).await)?;
+    check_reply(engine, "SET", send(engine, &node, Message::Command(&set)).await)?;
     for (name, call) in [
-        ("EVAL", engine.scripts.check.by_code(&key, &[])),
-        ("EVALSHA", engine.scripts.check.by_hash(&key, &[])),
+        ("EVAL", engine.scripts.check.by_code(&[&key], &[])),
+        ("EVALSHA", engine.scripts.check.by_hash(&[&key], &[])),
     ] {
         let Some(value) =
-            check_reply(engine, name, engine.router.send_to(&node, Message::Command(&call)).await)?
+            check_reply(engine, name, send(engine, &node, Message::Command(&call)).await)?
         else {
             continue;
         };
         check_script_reply(engine, value)?;
     }
+    for (name, command) in lists(&key) {
+        check_reply(engine, name, send(engine, &node, Message::Command(&command)).await)?;
+    }
     if engine.replicas.is_some() {
         let mut wait = redis::cmd("WAIT");
         wait.arg(0).arg(1);
-        check_reply(engine, "WAIT", engine.router.send_to(&node, Message::Command(&wait)).await)?;
+        check_reply(engine, "WAIT", send(engine, &node, Message::Command(&wait)).await)?;
     }
     if engine.router.servers.in_cluster() {
         // `ASKING` needs a following command, or it would apply to another call's.
-        check_reply(engine, "SET", engine.router.send_to(&node, Message::Asking(&set)).await)?;
+        check_reply(engine, "SET", send(engine, &node, Message::Asking(&set)).await)?;
     }
     Ok(())
+}
+
+async fn send(
+    engine: &Engine,
+    node: &Arc<Node>,
+    message: Message<'_>,
+) -> Result<Value, CallFailure> {
+    engine.router.send_to(node, ConnectionRole::Requests, message).await
+}
+
+/// The commands that read lists for operators.
+fn lists(key: &[u8]) -> [(&'static str, Cmd); 4] {
+    let mut range = redis::cmd("ZRANGE");
+    range.arg(key).arg(0).arg(0);
+    let mut log = redis::cmd("XREVRANGE");
+    log.arg(key).arg("+").arg("-").arg("COUNT").arg(1);
+    let mut scan = redis::cmd("SCAN");
+    scan.arg(0).arg("MATCH").arg(key).arg("COUNT").arg(1);
+    [("ZRANGE", range), ("XREVRANGE", log), ("SCAN", scan), ("DBSIZE", redis::cmd("DBSIZE"))]
 }
 
 /// Returns an unused key with the prefix that the node owns; `None` if it owns none.

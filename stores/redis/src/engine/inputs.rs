@@ -37,7 +37,7 @@ impl InputIndex {
         attempt: &Lease,
     ) -> Result<ConnectionRoute, CallFailure> {
         let (target, member) = ((role, SendAgain::Once), member(attempt));
-        let called = router.call(target, script, &self.key, &[Arg::Bytes(&member)]).await;
+        let called = router.call(target, script, &[&self.key], &[Arg::Bytes(&member)]).await;
         called.map(|(_, route)| route)
     }
 

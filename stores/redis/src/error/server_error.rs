@@ -18,6 +18,8 @@ pub(crate) enum Reaction {
     SendScript,
     /// The cluster does not currently serve the key's slot.
     RefreshView,
+    /// The slot of the keys is moving, and one node does not have all of them.
+    SendForOneKey,
     /// The key holds no record.
     Unreadable,
 }
@@ -35,7 +37,7 @@ const CODES: &[(&str, Option<Reaction>, ErrorClass)] = &[
     // The key is, or is about to be, on another node.
     ("MOVED", None, refused(Temporary, Good)),
     ("ASK", None, refused(Temporary, Good)),
-    ("TRYAGAIN", None, refused(Temporary, Good)),
+    ("TRYAGAIN", Some(Reaction::SendForOneKey), refused(Temporary, Good)),
     ("CLUSTERDOWN", Some(Reaction::RefreshView), refused(Temporary, Good)),
     // The server has become a replica. Another one may be the master by now.
     ("READONLY", None, refused(Temporary, Unusable)),

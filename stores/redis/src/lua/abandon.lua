@@ -1,5 +1,6 @@
 -- Ends a claim without a response: the key becomes held, or its lease expires at once.
 -- Guard: the record is in flight and owned by the caller.
+-- KEYS: 2 the watch list if the policy is to hold
 -- ARGV: 1 owner, 2 abandoned policy (0 retry, 1 hold)
 -- Returns 1 passed, 0 fenced.
 local r = read()
@@ -9,8 +10,11 @@ end
 to_absolute_times(r)
 if r.abandoned == HOLD or ARGV[2] + 0 == HOLD then
     r.state = HELD
+    tell(r, 'h', time())
+    watch(r)
 else
     r.lease_until = 0
+    tell(r, 'a', time())
 end
 write(r)
 return 1

@@ -1,5 +1,6 @@
 -- Claims a key, takes it over after its lease has expired, or returns why it cannot be claimed. It
 -- writes only what a full server must be able to refuse.
+-- KEYS: 2 the watch list if the policy is to hold
 -- ARGV: 1 fingerprint, 2 owner, 3 lease in ms, 4 ttl in ms, 5 abandoned policy (0 retry, 1 hold),
 -- 6 operation, 7 principal or nothing
 -- Returns {1, attempt} granted, {2, recording} completed, {3, remaining lease in ms, reference} in
@@ -12,17 +13,21 @@ if r and r.state == IN_FLIGHT then
     to_absolute_times(r)
 end
 if not r or expired(r, now) then
-    write({
+    r = {
         state = IN_FLIGHT, abandoned = abandoned, attempt = 1, owner = owner,
         fingerprint = fingerprint, lease = lease, lease_until = now + lease,
         first_seen = now, expires_at = now + ttl, completed_at = 0, status = 0,
         operation = ARGV[6], principal = ARGV[7],
-        reference = '', progress = '', steps = '', input = '',
-    })
+        reference = '', progress = '', history = '', steps = '', input = '',
+    }
+    tell(r, 'c', now)
+    watch(r)
+    write(r)
     return { 1, 1 }
 end
 if r.state == IN_FLIGHT and r.owner == owner then
     r.lease, r.lease_until = lease, now + lease
+    watch(r)
     write(r)
     return { 6, r.attempt }
 end
@@ -33,7 +38,7 @@ if r.fingerprint ~= fingerprint then
     return { 5, r.fingerprint }
 end
 if r.state == COMPLETED then
-    return { 2, redis.call('GETRANGE', KEYS[1], r.size, -1) }
+    return { 2, recording_of(r) }
 end
 if r.state == HELD then
     return { 4, 0, r.reference }
@@ -43,10 +48,13 @@ if not lease_expired(r, now) then
 end
 if r.abandoned == HOLD or abandoned == HOLD then
     r.state = HELD
+    tell(r, 'h', now)
+    watch(r)
     write(r)
     return { 4, 1, r.reference }
 end
 r.owner, r.attempt = owner, math.min(r.attempt + 1, 4294967295)
 r.lease, r.lease_until = lease, now + lease
+tell(r, 't', now)
 write(r)
 return { 1, r.attempt }

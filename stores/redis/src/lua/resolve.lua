@@ -1,7 +1,9 @@
 -- Ends a held key for an operator: completes it with a recording, or releases it. A completion
 -- makes the owner all zeros, which fences a late owner.
 -- Guard: the owner that was read; held, or in flight under "hold" with an expired lease.
--- ARGV: 1 owner that was read; to complete, 2 recording, 3 status or 0
+-- KEYS: 2 the watch list, 3 the log
+-- ARGV: 1 owner that was read, 2 1 to complete it, 3 recording, 4 status or 0, 5 and following:
+-- entry of the log
 -- Returns 1 resolved, 0 conflict.
 local r, now = read(), time()
 if not r or r.owner ~= ARGV[1] or r.state == COMPLETED then
@@ -14,10 +16,12 @@ if r.state == IN_FLIGHT and not (r.abandoned == HOLD and lease_expired(r, now)) 
     end
     return 0
 end
-if ARGV[2] then
+log_from(5)
+if ARGV[2] == '1' then
     r.owner = string.rep('\0', 16)
-    complete(r, ARGV[2], ARGV[3], now)
+    complete(r, ARGV[3], ARGV[4], now, 'r')
 else
     redis.call('DEL', KEYS[1])
+    unwatch()
 end
 return 1

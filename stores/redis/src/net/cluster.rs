@@ -146,12 +146,20 @@ fn ranges(slots: Value, queried: &str) -> Result<SlotRanges, CallFailure> {
 
 /// The slot of a key: CRC-16/XMODEM of its hash tag, or of the whole key, modulo 16,384.
 pub(crate) fn slot(key: &[u8]) -> u16 {
-    let crc = tag(key).unwrap_or(key).iter().fold(0u16, |crc, byte| {
+    slot_of_checksum(checksum(0, tag(key).unwrap_or(key)))
+}
+
+pub(crate) fn slot_of_checksum(checksum: u16) -> u16 {
+    checksum % 16_384
+}
+
+/// The checksum of a text whose beginning has the checksum `beginning`, and that ends with `bytes`.
+pub(crate) fn checksum(beginning: u16, bytes: &[u8]) -> u16 {
+    bytes.iter().fold(beginning, |crc, byte| {
         (0..8).fold(crc ^ (u16::from(*byte) << 8), |crc, _| {
             if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 }
         })
-    });
-    crc % 16_384
+    })
 }
 
 /// The hash tag of a key: the text between its first braces.

@@ -26,6 +26,11 @@ use idempotent_core::store::{
 
 /// How many redirects a command follows.
 const REDIRECTS: u32 = 5;
+/// How many commands are sent in one write.
+const BATCH: usize = 1_000;
+
+/// A key, and its number among those that a call is about.
+type NumberedKey<'a> = (usize, &'a [u8]);
 
 /// Whether a command may be sent once more if its outcome is unknown, because executing it twice
 /// has the same effect as executing it once.
@@ -107,17 +112,18 @@ impl Router {
         Ok(ConnectionRoute::on(node, connection, role))
     }
 
-    /// Calls a script on a key, by its hash first.
+    /// Calls a script on keys of one slot, by its hash first.
     pub(crate) async fn call(
         &self,
         (role, resend): (ConnectionRole, SendAgain),
         script: &Script,
-        key: &[u8],
+        keys: &[&[u8]],
         args: &[Arg<'_>],
     ) -> Result<(Value, ConnectionRoute), CallFailure> {
-        match self.send((role, resend), key, &script.by_hash(key, args)).await {
+        let key = keys.first().copied().unwrap_or_default();
+        match self.send((role, resend), key, &script.by_hash(keys, args)).await {
             Err(failure) if failure.reaction() == Some(Reaction::SendScript) => {
-                self.send((role, resend), key, &script.by_code(key, args)).await
+                self.send((role, resend), key, &script.by_code(keys, args)).await
             }
             result => result,
         }
@@ -182,17 +188,77 @@ impl Router {
         }
     }
 
+    /// Sends a command for each key, which only reads, to the server that has the key, many in one
+    /// write. `command` gets the number of the key and the key.
+    pub(crate) async fn send_each(
+        &self,
+        keys: &[Vec<u8>],
+        command: impl Fn(usize, &[u8]) -> Cmd + Sync,
+    ) -> Result<Vec<Result<Value, CallFailure>>, CallFailure> {
+        let mut of_nodes: Vec<(Arc<Node>, Vec<NumberedKey<'_>>)> = Vec::new();
+        for (number, key) in keys.iter().enumerate() {
+            let node = self.servers.node(key).inspect_err(|_| self.servers.refresh())?;
+            match of_nodes.iter_mut().rfind(|(of, _)| Arc::ptr_eq(of, &node)) {
+                Some((_, keys)) => keys.push((number, key)),
+                None => of_nodes.push((node, vec![(number, key)])),
+            }
+        }
+        let command = &command;
+        let sent = of_nodes.iter().map(|(node, keys)| async move {
+            let mut replies = Vec::with_capacity(keys.len());
+            for some in keys.chunks(BATCH) {
+                replies.extend(self.send_batch(node, some, command).await?);
+            }
+            Ok::<_, CallFailure>(replies)
+        });
+        let mut replies = Vec::with_capacity(keys.len());
+        for of_node in join_all(sent).await {
+            replies.extend(of_node?);
+        }
+        replies.sort_unstable_by_key(|(number, _)| *number);
+        Ok(replies.into_iter().map(|(_, reply)| reply).collect())
+    }
+
+    async fn send_batch(
+        &self,
+        node: &Arc<Node>,
+        keys: &[NumberedKey<'_>],
+        command: &(impl Fn(usize, &[u8]) -> Cmd + Sync),
+    ) -> Result<Vec<(usize, Result<Value, CallFailure>)>, CallFailure> {
+        let mut batch = redis::pipe();
+        for (number, key) in keys {
+            batch.add_command(command(*number, key));
+        }
+        let message = Message::Batch(&batch, keys.len());
+        let sent = self.send_to(node, ConnectionRole::Lists, message).await;
+        let Value::Array(values) = sent.inspect_err(|_| self.servers.refresh())? else {
+            return Err(CallFailure::Unexpected);
+        };
+        let mut replies = Vec::with_capacity(values.len());
+        for (value, (number, key)) in values.into_iter().zip(keys) {
+            let reply = match value.extract_error().map_err(CallFailure::from) {
+                // The slot of the key has moved, or is moving.
+                Err(failure) if failure.redirect().is_some() => {
+                    let target = (ConnectionRole::Lists, SendAgain::Once);
+                    let again = self.send(target, key, &command(*number, key)).await;
+                    again.map(|(value, _)| value)
+                }
+                reply => reply,
+            };
+            replies.push((*number, reply));
+        }
+        Ok(replies)
+    }
+
     /// Sends a command to a specific node; once more if the connection is lost.
     pub(crate) async fn send_to(
         &self,
         node: &Arc<Node>,
+        role: ConnectionRole,
         message: Message<'_>,
     ) -> Result<Value, CallFailure> {
         let send = async || {
-            self.connect(node.clone(), ConnectionRole::Requests)
-                .await?
-                .send(message, self.response_timeout)
-                .await
+            self.connect(node.clone(), role).await?.send(message, self.response_timeout).await
         };
         match send().await {
             Err(failure) if failure.class().connection == Unusable => send().await,

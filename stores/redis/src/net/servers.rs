@@ -2,6 +2,7 @@
 
 use std::{
     collections::{HashMap, HashSet},
+    hash::{DefaultHasher, Hash as _, Hasher as _},
     sync::{
         Arc, Mutex, OnceLock, PoisonError, RwLock, Weak,
         atomic::{AtomicU64, Ordering},
@@ -111,6 +112,14 @@ impl Servers {
         let mut seen = HashSet::new();
         sources.retain(|source| seen.insert(endpoint(source)));
         sources
+    }
+
+    /// A number that changes with the servers, their order and the owners of the slots.
+    pub(crate) fn identity(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.epoch().hash(&mut hasher);
+        self.masters().iter().for_each(|node| endpoint(node.info()).hash(&mut hasher));
+        hasher.finish()
     }
 
     pub(crate) fn in_cluster(&self) -> bool {

@@ -224,7 +224,7 @@ mod tests {
             };
             if released {
                 let Change::Put(abandoned) =
-                    transition::abandon(Some(&record), claim.owner, Abandoned::Retry).0
+                    transition::abandon(Some(&record), claim.owner, Abandoned::Retry, now).0
                 else {
                     panic!("it is its owner's")
                 };

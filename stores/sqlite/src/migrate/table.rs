@@ -9,7 +9,7 @@ use crate::{
     sql::filled,
 };
 use idempotent_core::StoreError;
-use idempotent_sql::{MissingTable, TableFacts, columns};
+use idempotent_sql::{MissingTable, TableFacts, audit_columns, columns};
 
 const TABLE: &str = include_str!("../sql/table.sql");
 
@@ -21,7 +21,8 @@ pub(crate) async fn verify_table(
 ) -> Result<(), StoreError> {
     let to_store_error = |error| engine.store_error(operation, error);
     let table = &engine.statements.table;
-    let text = filled(table, &TABLE.replace("{columns}", &columns()));
+    let text = TABLE.replace("{columns}", &columns()).replace("{audit}", &audit_columns());
+    let text = filled(table, &text);
     let mut connection = engine.connection(operation, Access::Read).await?;
     let row = sqlx::query(text).fetch_one(&mut *connection).await;
     let row = return_connection(connection, row).map_err(to_store_error)?;
@@ -39,6 +40,7 @@ fn facts(row: &SqliteRow) -> Result<(bool, TableFacts), sqlx::Error> {
         keyed: row.try_get("keyed")?,
         unfilled: row.try_get("unfilled")?,
         lacking: row.try_get("lacking")?,
+        log_lacking: row.try_get("log_lacking")?,
     };
     Ok((row.try_get("present")?, facts))
 }

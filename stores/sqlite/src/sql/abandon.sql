@@ -3,7 +3,9 @@
 -- ?1 id, ?2 owner, ?3 abandoned policy (0 retry, 1 hold)
 UPDATE main."{table}"
 SET state = CASE WHEN abandoned = 1 OR ?3 = 1 THEN 3 ELSE 1 END,
-    lease_until = CASE WHEN abandoned = 1 OR ?3 = 1 THEN lease_until ELSE 0 END
+    lease_until = CASE WHEN abandoned = 1 OR ?3 = 1 THEN lease_until ELSE 0 END,
+    watch = CASE WHEN abandoned = 1 OR ?3 = 1 THEN first_seen ELSE watch END,
+    history = CASE WHEN abandoned = 1 OR ?3 = 1 THEN {told:'h'} ELSE {told:'a'} END
 WHERE id = ?1
   AND owner = ?2
   AND state = 1

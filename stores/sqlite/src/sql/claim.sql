@@ -5,8 +5,9 @@
 -- hold), ?7 operation, ?8 principal or empty
 INSERT INTO main."{table}" AS r
     (id, state, fingerprint, owner, attempt, abandoned, lease, lease_until, first_seen, expires_at,
-     operation, principal)
-SELECT ?1, 1, ?2, ?3, 1, ?6, ?4, clock.now + ?4, clock.now, clock.now + ?5, ?7, nullif(?8, x'')
+     operation, principal, history, watch)
+SELECT ?1, 1, ?2, ?3, 1, ?6, ?4, clock.now + ?4, clock.now, clock.now + ?5, ?7, nullif(?8, x''),
+       'c' || printf('%011x', clock.now), CASE ?6 WHEN 1 THEN clock.now END
 FROM (SELECT {now} AS now) AS clock
 WHERE true
 ON CONFLICT (id) DO UPDATE SET
@@ -27,6 +28,8 @@ ON CONFLICT (id) DO UPDATE SET
     reference   = NULL,
     progress    = NULL,
     steps       = NULL,
-    input       = NULL
+    input       = NULL,
+    history     = excluded.history,
+    watch       = excluded.watch
 WHERE r.expires_at <= excluded.first_seen
   AND (r.state = 2 OR (r.state = 1 AND r.abandoned = 0 AND r.lease_until <= excluded.first_seen))

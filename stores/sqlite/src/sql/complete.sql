@@ -12,7 +12,9 @@ SET state = 2,
     status = CASE state WHEN 2 THEN status ELSE nullif(?4, 0) END,
     progress = NULL,
     steps = NULL,
-    input = NULL
+    input = NULL,
+    history = CASE state WHEN 2 THEN history ELSE {told:'d'} END,
+    watch = NULL
 WHERE id = ?1
   AND owner = ?2
   AND state IN (1, 2, 3)

@@ -12,7 +12,9 @@ SET state = 2,
     status = nullif(?4, 0),
     progress = NULL,
     steps = NULL,
-    input = NULL
+    input = NULL,
+    history = {told:'r'},
+    watch = NULL
 WHERE id = ?1
   AND owner = ?2
   AND (state = 3 OR (state = 1 AND abandoned = 1 AND lease_until <= {now}))

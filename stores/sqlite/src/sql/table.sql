@@ -12,4 +12,9 @@ SELECT EXISTS (
        (SELECT coalesce(group_concat(value, ', '), '')
         FROM main.json_each(json_array({columns}))
         WHERE value NOT IN (SELECT name FROM main.pragma_table_info('{table}', 'main'))) AS lacking,
+       CASE WHEN EXISTS (SELECT 1 FROM main.pragma_table_info('{table}_audit', 'main')) THEN (
+           SELECT coalesce(group_concat(value, ', '), '')
+           FROM main.json_each(json_array({audit}))
+           WHERE value NOT IN (SELECT name FROM main.pragma_table_info('{table}_audit', 'main'))
+       ) END AS log_lacking, -- NULL: there is no log
        EXISTS (SELECT 1 FROM main.pragma_table_info('{table}', 'main')) AS present

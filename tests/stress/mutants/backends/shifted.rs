@@ -6,7 +6,10 @@ use async_trait::async_trait;
 use idempotent_core::{conformance::TestedStore, store::Store};
 use sqlx::{AssertSqlSafe, PgPool, SqlitePool};
 
-use test_support::subjects::sqlite::File;
+use test_support::subjects::{
+    rows::{shifted_in_postgres, shifted_in_sqlite},
+    sqlite::File,
+};
 
 pub(super) struct ShiftedStore {
     pub(super) store: Box<dyn Store>,
@@ -39,20 +42,16 @@ impl TestedStore for ShiftedStore {
 }
 
 impl ShiftedStore {
-    /// Shifts all times of all records. The lease of an abandoned record ended in 1970 (0), and is
-    /// not shifted.
+    /// Shifts all times of all records.
     async fn shift(&self, by: i64) {
-        let set = format!(
-            "lease_until = CASE lease_until WHEN 0 THEN 0 ELSE lease_until + {by} END, first_seen \
-             = first_seen + {by}, completed_at = completed_at + {by}, \
-             expires_at = expires_at + {by}"
-        );
         match &self.rows {
             Rows::Sqlite { pool, .. } => {
+                let set = shifted_in_sqlite(by);
                 let shift = AssertSqlSafe(format!("UPDATE idempotency_records SET {set}"));
                 sqlx::raw_sql(shift).execute(pool).await.map(drop).unwrap();
             }
             Rows::Postgres { pool, table } => {
+                let set = shifted_in_postgres(by);
                 let shift = AssertSqlSafe(format!("UPDATE {table} SET {set}"));
                 sqlx::raw_sql(shift).execute(pool).await.map(drop).unwrap();
             }

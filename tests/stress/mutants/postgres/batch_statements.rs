@@ -7,6 +7,18 @@ use crate::mutants::{
 };
 
 pub(in crate::mutants) const MUTANTS: &[Mutant] = &[
+    mutant(
+        "claim_batch.sql",
+        "CASE new_abandoned WHEN 1 THEN now END",
+        "NULL::bigint",
+        Case("what_can_be_held_is_watched"),
+    ),
+    mutant(
+        "complete_batch.sql",
+        "CASE r.state WHEN 2 THEN r.history ELSE {told:'d'} END",
+        "{told:'d'}",
+        Case("what_changes_nothing_has_no_entry"),
+    ),
     mutant("claim_batch.sql", "WHERE r.id = claim.id", "WHERE true", Histories),
     mutant("claim_batch.sql", "WHERE state IS NULL\n      AND ", "WHERE ", BlockedReplay),
     mutant(

@@ -7,10 +7,10 @@ use bytes::Bytes;
 use idempotent_core::{
     Abandoned, Lease, OwnerToken, RecordId, ShortText, StoreError,
     protocol::{
-        Claim, ClaimOutcome, Fence, Note, Rejection, RenewOutcome, Renewal, Resolution,
+        AuditEntry, Claim, ClaimOutcome, Fence, Note, Rejection, RenewOutcome, Renewal, Resolution,
         ResolveOutcome, ResumablePage, Snapshot,
     },
-    store::{Store, Transactions},
+    store::{Administration, Store, Transactions},
 };
 
 use super::{FaultyStore, Op};
@@ -90,8 +90,9 @@ impl<S: Store> Store for FaultyStore<S> {
         id: &RecordId,
         seen: &OwnerToken,
         resolution: &Resolution,
+        audit: &AuditEntry,
     ) -> Result<ResolveOutcome, StoreError> {
-        self.call(Op::Resolve, self.inner().resolve(id, seen, resolution)).await
+        self.call(Op::Resolve, self.inner().resolve(id, seen, resolution, audit)).await
     }
 
     async fn purge(&self, limit: u32) -> Result<u64, StoreError> {
@@ -113,5 +114,10 @@ impl<S: Store> Store for FaultyStore<S> {
     /// The transactions of the inner store, without faults.
     fn transactions(&self) -> Option<&dyn Transactions> {
         self.inner().transactions()
+    }
+
+    /// The administration of the inner store, without faults.
+    fn administration(&self) -> Option<&dyn Administration> {
+        self.inner().administration()
     }
 }

@@ -7,7 +7,7 @@ use idempotent_core::{Store, conformance::TestedStore};
 use idempotent_postgres::{PostgresOptions, PostgresStore, internals::postgres_with_table};
 use sqlx::{AssertSqlSafe, PgPool};
 
-use super::TICK;
+use super::{TICK, rows::shifted_in_postgres};
 use crate::servers::postgres::{database, unique_name};
 
 /// A migrated store in a new database, and the URL of the database.
@@ -47,15 +47,9 @@ impl ShiftedPostgres {
         Self { store, pool: pool.clone(), table }
     }
 
-    /// Shifts all times of all records. The lease of an abandoned record ended in 1970 (0), and is
-    /// not shifted.
+    /// Shifts all times of all records.
     async fn shift(&self, by: i64) {
-        let set = format!(
-            "lease_until = CASE lease_until WHEN 0 THEN 0 ELSE lease_until + {by} END, first_seen \
-             = first_seen + {by}, completed_at = completed_at + {by}, \
-             expires_at = expires_at + {by}"
-        );
-        let update = format!("UPDATE {} SET {set}", self.table);
+        let update = format!("UPDATE {} SET {}", self.table, shifted_in_postgres(by));
         sqlx::raw_sql(AssertSqlSafe(update)).execute(&self.pool).await.unwrap();
     }
 }

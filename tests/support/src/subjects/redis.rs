@@ -15,12 +15,15 @@ use idempotent_core::{
     Abandoned, Lease, OwnerToken, RecordId, ShortText, StoreError,
     conformance::TestedStore,
     protocol::{
-        Claim, ClaimOutcome, Fence, Note, RenewOutcome, Renewal, Resolution, ResolveOutcome,
-        ResumablePage, Snapshot,
+        AuditEntry, Claim, ClaimOutcome, Fence, Note, RenewOutcome, Renewal, Resolution,
+        ResolveOutcome, ResumablePage, Snapshot,
     },
-    store::Store,
+    store::{Administration, Store},
 };
-use idempotent_redis::{RedisStore, internals::with_large_recordings_from};
+use idempotent_redis::{
+    RedisStore,
+    internals::{watch_list_of, with_large_recordings_from},
+};
 use redis::ConnectionLike;
 
 use crate::servers::redis::{IN_MEMORY, Server, command};
@@ -74,12 +77,16 @@ impl Server {
     pub fn advance(&self, by: Duration) {
         let mut connection = self.client().get_connection().unwrap();
         let keys: Vec<Vec<u8>> = command(&mut connection, "KEYS *");
-        // The index of inputs is no record.
-        let records: Vec<_> = keys.iter().filter(|key| !key.ends_with(b":inputs")).collect();
+        // What is kept beside the records.
+        let beside = [&b":inputs"[..], b":watched", b":log"];
+        let is_record = |key: &&Vec<u8>| !beside.iter().any(|name| key.ends_with(name));
+        let records: Vec<_> = keys.iter().filter(is_record).collect();
         assert!(!records.is_empty(), "the server has no records");
         for key in records {
+            let (prefix, _) = key.split_at(key.len() - 32);
             let mut advance = redis::cmd("EVAL");
-            let advance = advance.arg(ADVANCE).arg(1).arg(key).arg(by.as_millis().to_string());
+            advance.arg(ADVANCE).arg(2).arg(key).arg([prefix, b"watched"].concat());
+            let advance = advance.arg(by.as_millis().to_string());
             let _: u64 = advance.query(&mut connection).unwrap();
         }
     }
@@ -121,11 +128,13 @@ impl ShiftedRedis {
 impl TrackedStore {
     fn run(&self, script: &str, id: &RecordId, arg: i128) -> u64 {
         let key = [self.prefix.as_bytes(), id.as_bytes()].concat();
+        let watched = watch_list_of(&self.store, id);
         let mut raw = self.raw.lock().unwrap_or_else(PoisonError::into_inner);
         redis::cmd("EVAL")
             .arg(script)
-            .arg(1)
+            .arg(2)
             .arg(key)
+            .arg(watched)
             .arg(arg.to_string())
             .query(&mut **raw)
             .unwrap()
@@ -206,8 +215,9 @@ impl Store for TrackedStore {
         id: &RecordId,
         seen: &OwnerToken,
         resolution: &Resolution,
+        audit: &AuditEntry,
     ) -> Result<ResolveOutcome, StoreError> {
-        self.store.resolve(id, seen, resolution).await
+        self.store.resolve(id, seen, resolution, audit).await
     }
 
     /// Removes and counts at once the records that the server would remove after a delay.
@@ -229,5 +239,9 @@ impl Store for TrackedStore {
         limit: u32,
     ) -> Result<ResumablePage, StoreError> {
         self.store.resumable(operation, after, limit).await
+    }
+
+    fn administration(&self) -> Option<&dyn Administration> {
+        self.store.administration()
     }
 }

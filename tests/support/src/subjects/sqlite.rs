@@ -11,11 +11,11 @@ use async_trait::async_trait;
 use idempotent_core::{Store, conformance::TestedStore};
 use idempotent_sqlite::{SqliteOptions, SqliteStore, internals::batched_sqlite};
 use sqlx::{
-    SqlitePool,
+    AssertSqlSafe, SqlitePool,
     sqlite::{SqliteConnectOptions, SqliteJournalMode},
 };
 
-use super::TICK;
+use super::{TICK, rows::shifted_in_sqlite};
 
 /// A temporary SQLite file, which is removed when this is dropped.
 pub struct File(PathBuf);
@@ -99,14 +99,10 @@ impl ShiftedSqlite {
 }
 
 impl ShiftedSqlite {
-    /// Shifts all times of all records. The lease of an abandoned record ended in 1970 (0), and is
-    /// not shifted.
+    /// Shifts all times of all records.
     async fn shift(&self, by: i64) {
-        let shift = "UPDATE idempotency_records
-            SET lease_until = CASE lease_until WHEN 0 THEN 0 ELSE lease_until + ?1 END,
-                first_seen = first_seen + ?1, expires_at = expires_at + ?1, \
-                completed_at = completed_at + ?1";
-        sqlx::query(shift).bind(by).execute(&self.pool).await.unwrap();
+        let shift = format!("UPDATE idempotency_records SET {}", shifted_in_sqlite(by));
+        sqlx::raw_sql(AssertSqlSafe(shift)).execute(&self.pool).await.unwrap();
     }
 }
 

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use redis::{Cmd, Value, aio::MultiplexedConnection};
+use redis::{Cmd, Pipeline, Value, aio::MultiplexedConnection};
 use tokio::time::Instant;
 
 use super::waits::Waits;
@@ -24,6 +24,8 @@ pub(crate) enum ConnectionRole {
     Requests,
     /// Renewals, which must not queue behind large recordings.
     Renewals,
+    /// Lists for operators, behind which no request must queue.
+    Lists,
     /// A call that waits for replicas and blocks its connection meanwhile.
     Replication(usize),
 }
@@ -34,6 +36,8 @@ pub(crate) enum Message<'a> {
     Command(&'a Cmd),
     /// A command for a node that is importing the key's slot.
     Asking(&'a Cmd),
+    /// This number of commands in one write. The reply is an array of their replies.
+    Batch(&'a Pipeline, usize),
 }
 
 impl Message<'_> {
@@ -51,6 +55,9 @@ impl Message<'_> {
                     .extract_error()
                     .map_err(|error| CallFailure::from(error).or_missing_privilege("ASKING"))?;
                 value
+            }
+            Self::Batch(commands, count) => {
+                return Ok(Value::Array(wire.send_packed_commands(commands, 0, count).await?));
             }
         };
         Ok(value.extract_error()?)

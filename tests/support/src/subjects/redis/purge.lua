@@ -1,6 +1,6 @@
 -- Appended to record.lua: removes an expired record before its hour of grace is over, and shortens
 -- a lease that is too long, as the next claim would, under the policy "retry".
--- KEYS: 1 the record's key
+-- KEYS: 1 the record's key, 2 the watch list of its slot
 -- Returns 1 removed, 0 kept.
 local r, now = read(), time()
 if not r or r.state ~= IN_FLIGHT then

@@ -1,0 +1,256 @@
+//! What is kept of the decisions of operators.
+
+use std::{fmt, str::FromStr};
+
+use crate::{
+    clock::Timestamp,
+    record::{Record, RecordState},
+    record_id::RecordId,
+    scope::Principal,
+    short_text::ShortText,
+};
+
+use super::PagePosition;
+
+/// Who decides about a record, and why.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Actor {
+    /// The name of the person or the program. Empty by default.
+    pub name: ShortText,
+    /// The reason, in the actor's words. Empty by default.
+    pub reason: ShortText,
+}
+
+impl Actor {
+    /// Creates an actor. Of each text the first 255 bytes are kept.
+    #[must_use]
+    pub fn new(name: &str, reason: &str) -> Self {
+        Self { name: ShortText::truncated(name), reason: ShortText::truncated(reason) }
+    }
+}
+
+/// What an operator has done with a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum AuditAction {
+    /// Completed a held operation.
+    Complete,
+    /// Released a held key.
+    Release,
+    /// Removed a record.
+    Forget,
+    /// Removed a record with all others of its principal.
+    Erase,
+}
+
+impl AuditAction {
+    /// All actions.
+    pub const ALL: &[Self] = &[Self::Complete, Self::Release, Self::Forget, Self::Erase];
+
+    /// Returns the word for a store to keep.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Complete => "complete",
+            Self::Release => "release",
+            Self::Forget => "forget",
+            Self::Erase => "erase",
+        }
+    }
+}
+
+impl fmt::Display for AuditAction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl FromStr for AuditAction {
+    type Err = AuditError;
+
+    fn from_str(text: &str) -> Result<Self, AuditError> {
+        Self::ALL.iter().find(|action| action.as_str() == text).copied().ok_or(AuditError)
+    }
+}
+
+/// The state of a record before or after a decision, as `in flight`, `held`, `completed`,
+/// `completed 201` (with the status of the response), or `absent`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum AuditedState {
+    /// There was no record.
+    Absent,
+    /// An attempt was in flight.
+    InFlight,
+    /// The key was held.
+    Held,
+    /// The operation was completed, with a response of this status if it had one.
+    Completed(Option<u16>),
+}
+
+impl AuditedState {
+    /// The state of a record at `now`.
+    #[must_use]
+    pub fn of(record: &Record, now: Timestamp) -> Self {
+        match record.state {
+            RecordState::Completed(_) => Self::Completed(record.status),
+            RecordState::InFlight | RecordState::Held if record.is_held(now) => Self::Held,
+            RecordState::InFlight | RecordState::Held => Self::InFlight,
+        }
+    }
+}
+
+impl fmt::Display for AuditedState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Absent => f.pad("absent"),
+            Self::InFlight => f.pad("in flight"),
+            Self::Held => f.pad("held"),
+            Self::Completed(None) => f.pad("completed"),
+            Self::Completed(Some(status)) => write!(f, "completed {status}"),
+        }
+    }
+}
+
+impl FromStr for AuditedState {
+    type Err = AuditError;
+
+    fn from_str(text: &str) -> Result<Self, AuditError> {
+        match text {
+            "absent" => Ok(Self::Absent),
+            "in flight" => Ok(Self::InFlight),
+            "held" => Ok(Self::Held),
+            "completed" => Ok(Self::Completed(None)),
+            _ => {
+                let status = text.strip_prefix("completed ").ok_or(AuditError)?;
+                status.parse().map(|status| Self::Completed(Some(status))).map_err(|_| AuditError)
+            }
+        }
+    }
+}
+
+/// The error of a text that is not an [`AuditAction`] or an [`AuditedState`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("an entry of the audit log cannot be read")]
+pub struct AuditError;
+
+/// A decision of an operator about one record. It outlives the record: a store writes it to a log
+/// of its own, in the same atomic step as the change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct AuditEntry {
+    /// What was done.
+    pub action: AuditAction,
+    /// The id of the record.
+    pub id: RecordId,
+    /// The name of its operation. Empty if it had none.
+    pub operation: ShortText,
+    /// Its principal, if it had one.
+    pub principal: Option<Principal>,
+    /// The reference that its handler had set.
+    pub reference: Option<ShortText>,
+    /// Its state before.
+    pub before: AuditedState,
+    /// Its state afterwards.
+    pub after: AuditedState,
+    /// Who did it, and why.
+    pub actor: Actor,
+}
+
+impl AuditEntry {
+    /// Creates an entry about a record that was in this state, and is absent afterwards.
+    #[must_use]
+    pub const fn new(
+        action: AuditAction,
+        id: RecordId,
+        before: AuditedState,
+        actor: Actor,
+    ) -> Self {
+        Self {
+            action,
+            id,
+            operation: ShortText::EMPTY,
+            principal: None,
+            reference: None,
+            before,
+            after: AuditedState::Absent,
+            actor,
+        }
+    }
+
+    /// Creates an entry about a record that was seen at `now`, and is absent afterwards.
+    #[must_use]
+    pub fn about(
+        action: AuditAction,
+        id: RecordId,
+        record: &Record,
+        now: Timestamp,
+        actor: Actor,
+    ) -> Self {
+        Self {
+            operation: record.operation.clone(),
+            principal: record.principal,
+            reference: record.notes.reference.clone(),
+            ..Self::new(action, id, AuditedState::of(record, now), actor)
+        }
+    }
+}
+
+/// An entry of the audit log, and when it was written, by the store's clock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Audited {
+    /// The entry.
+    pub entry: AuditEntry,
+    /// When it was written.
+    pub at: Timestamp,
+}
+
+impl Audited {
+    /// Creates an entry that was written at this time.
+    #[must_use]
+    pub const fn new(entry: AuditEntry, at: Timestamp) -> Self {
+        Self { entry, at }
+    }
+}
+
+/// A page of the audit log, the latest entry first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct AuditPage {
+    /// The entries.
+    pub entries: Vec<Audited>,
+    /// Where the next page begins. `None`: there is no other page.
+    pub next: Option<PagePosition>,
+}
+
+impl AuditPage {
+    /// Creates a page.
+    #[must_use]
+    pub const fn new(entries: Vec<Audited>, next: Option<PagePosition>) -> Self {
+        Self { entries, next }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn actions_and_states_are_written_and_read() {
+        for action in AuditAction::ALL {
+            assert_eq!(action.to_string().parse(), Ok(*action));
+        }
+        for state in [
+            AuditedState::Absent,
+            AuditedState::InFlight,
+            AuditedState::Held,
+            AuditedState::Completed(None),
+            AuditedState::Completed(Some(201)),
+        ] {
+            assert_eq!(state.to_string().parse(), Ok(state));
+        }
+        assert_eq!("completed x".parse::<AuditedState>(), Err(AuditError));
+        assert_eq!("drop".parse::<AuditAction>(), Err(AuditError));
+    }
+}

@@ -1,0 +1,160 @@
+//! Lists of records, and decisions of operators.
+
+use async_trait::async_trait;
+
+use super::{MemoryStore, NAME, SHARDS_A_TURN};
+use crate::{
+    error::StoreError,
+    history::Kind,
+    protocol::{
+        AuditEntry, AuditPage, InvalidPosition, ListedRecord, ListedState, PagePosition,
+        RecordCount, RecordFilter, RecordPage, Removal, Replacement,
+    },
+    record::{Record, RecordState},
+    record_id::RecordId,
+    store::Administration,
+    transition,
+};
+
+impl MemoryStore {
+    /// All records that are wanted, in no order.
+    async fn wanted(&self, wanted: impl Fn(&RecordId, &Record) -> bool) -> Vec<ListedRecord> {
+        let mut found = Vec::new();
+        for shard in 0..self.shards.count() {
+            found.extend(self.shards.wanted(shard, &wanted));
+            if shard % SHARDS_A_TURN == 0 {
+                tokio::task::yield_now().await;
+            }
+        }
+        found
+    }
+}
+
+fn is_open(record: &Record) -> bool {
+    match record.state {
+        RecordState::InFlight | RecordState::Held => true,
+        RecordState::Completed(_) => false,
+    }
+}
+
+fn invalid(operation: &'static str) -> impl Fn(InvalidPosition) -> StoreError {
+    move |error| StoreError::permanent(NAME, operation, error)
+}
+
+#[async_trait]
+impl Administration for MemoryStore {
+    async fn watched(
+        &self,
+        filter: &RecordFilter,
+        after: Option<&PagePosition>,
+        limit: u32,
+    ) -> Result<RecordPage, StoreError> {
+        let after = after.map(PagePosition::number_and_id).transpose().map_err(invalid("list"))?;
+        let place = |id: &RecordId, record: &Record| (record.first_seen.as_millis(), *id);
+        let at = self.clock.now();
+        let mut found = self
+            .wanted(|id, record| {
+                is_open(record)
+                    && filter.matches(record, at)
+                    && after.is_none_or(|after| place(id, record) > after)
+            })
+            .await;
+        found.sort_by_key(|listed| place(&listed.id, &listed.record));
+        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+        let is_last = found.len() <= limit;
+        found.truncate(limit);
+        let next = found.last().filter(|_| !is_last).map(|last| {
+            PagePosition::after_number_and_id(last.record.first_seen.as_millis(), &last.id)
+        });
+        Ok(RecordPage::new(found, at, next))
+    }
+
+    /// In the order of the shards, and within each in that of the ids.
+    async fn scan(
+        &self,
+        filter: &RecordFilter,
+        after: Option<&PagePosition>,
+        limit: u32,
+    ) -> Result<RecordPage, StoreError> {
+        let after = after.map(PagePosition::number_and_id).transpose().map_err(invalid("scan"))?;
+        let (shard, after) = after.map_or((0, None), |(shard, id)| (shard, Some(id)));
+        let (at, count) = (self.clock.now(), self.shards.count());
+        let mut shard = usize::try_from(shard).unwrap_or(count).min(count);
+        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+        let (mut found, mut after) = (Vec::new(), after);
+        while shard < count && found.len() < limit {
+            let mut these = self.shards.wanted(shard, |id, record| {
+                filter.matches(record, at) && after.is_none_or(|after| *id > after)
+            });
+            these.sort_by_key(|listed| listed.id);
+            these.truncate(limit - found.len());
+            found.append(&mut these);
+            if found.len() < limit {
+                (shard, after) = (shard + 1, None);
+                if shard % SHARDS_A_TURN == 0 {
+                    tokio::task::yield_now().await;
+                }
+            }
+        }
+        let last = found.last().filter(|_| shard < count).map(|last| last.id);
+        let number = u64::try_from(shard).unwrap_or(u64::MAX);
+        let next = last.map(|id| PagePosition::after_number_and_id(number, &id));
+        Ok(RecordPage::new(found, at, next))
+    }
+
+    async fn find(
+        &self,
+        first: &RecordId,
+        last: &RecordId,
+        limit: u32,
+    ) -> Result<Vec<ListedRecord>, StoreError> {
+        let mut found = self.wanted(|id, _| (first..=last).contains(&id)).await;
+        found.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
+        Ok(found)
+    }
+
+    async fn remove(
+        &self,
+        id: &RecordId,
+        removal: &Removal,
+        audit: &AuditEntry,
+    ) -> Result<bool, StoreError> {
+        Ok(self.step(id, |record, now| {
+            let (change, removed) = transition::remove(record, removal, now);
+            if removed {
+                self.audit_log.add(audit, now);
+            }
+            (change, removed)
+        }))
+    }
+
+    async fn replace(&self, id: &RecordId, replacement: &Replacement) -> Result<bool, StoreError> {
+        Ok(self.step(id, |record, _| transition::replace(record, replacement)))
+    }
+
+    async fn tell(&self, id: &RecordId, kind: Kind) -> Result<(), StoreError> {
+        self.step(id, |record, now| (transition::tell(record, kind, now), ()));
+        Ok(())
+    }
+
+    async fn count(&self) -> Result<RecordCount, StoreError> {
+        let records = u64::try_from(self.shards.records()).unwrap_or(u64::MAX);
+        let at = self.clock.now();
+        let open = self.wanted(|_, record| is_open(record)).await;
+        let is_held = RecordFilter::of_state(ListedState::Held);
+        let held = open.iter().filter(|listed| is_held.matches(&listed.record, at));
+        let oldest_held = held.clone().map(|listed| listed.record.first_seen).min();
+        let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
+        let held = held.count();
+        let in_flight = number(open.len() - held);
+        Ok(RecordCount { records, is_exact: true, held: number(held), in_flight, oldest_held })
+    }
+
+    async fn audit(
+        &self,
+        after: Option<&PagePosition>,
+        limit: u32,
+    ) -> Result<AuditPage, StoreError> {
+        self.audit_log.page(after, limit).map_err(invalid("read the audit log"))
+    }
+}

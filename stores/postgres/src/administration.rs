@@ -1,0 +1,131 @@
+//! Lists of records, and decisions of operators.
+
+use async_trait::async_trait;
+use sqlx::postgres::PgRow;
+
+use crate::{
+    engine::{Engine, Resend},
+    error::NAME,
+    server::io_thread::on_io_thread,
+};
+use idempotent_core::{
+    Lease, RecordId, StoreError,
+    history::Kind,
+    protocol::{
+        AuditEntry, AuditPage, InvalidPosition, ListedRecord, PagePosition, RecordCount,
+        RecordFilter, RecordPage, Removal, Replacement,
+    },
+    store::Administration,
+};
+use idempotent_sql::{
+    lists::{PageRequest, audit_page, count_from_row, found},
+    statement::Statement,
+    steps::Steps,
+};
+
+const AUDIT: &str = "read the audit log";
+
+/// Executes one of the steps that only read, and decodes its rows.
+async fn read<'a, T>(
+    engine: &'a Engine,
+    operation: &'static str,
+    step: impl FnOnce(&'a Steps<sqlx::SqlStr>) -> Statement<'a>,
+    decode: impl FnOnce(&[PgRow]) -> Result<T, Box<dyn std::error::Error + Send + Sync>>,
+) -> Result<T, StoreError> {
+    let statement = step(&engine.statements(operation).await?.steps);
+    let rows = engine.execute(operation, statement, Resend::Always).await?;
+    decode(&rows).map_err(|source| StoreError::unreadable(NAME, operation, source))
+}
+
+fn invalid(operation: &'static str) -> impl Fn(InvalidPosition) -> StoreError {
+    move |error| StoreError::permanent(NAME, operation, error)
+}
+
+#[async_trait]
+impl Administration for Engine {
+    async fn watched(
+        &self,
+        filter: &RecordFilter,
+        after: Option<&PagePosition>,
+        limit: u32,
+    ) -> Result<RecordPage, StoreError> {
+        let after = after.map(PagePosition::number_and_id).transpose().map_err(invalid("list"))?;
+        let request = PageRequest { filter, limit };
+        let step = |steps| Steps::watched(steps, after, request.count());
+        let decode = |rows: &[PgRow]| request.watched(rows);
+        on_io_thread("list", read(self, "list", step, decode)).await
+    }
+
+    async fn scan(
+        &self,
+        filter: &RecordFilter,
+        after: Option<&PagePosition>,
+        limit: u32,
+    ) -> Result<RecordPage, StoreError> {
+        let after = after.map(PagePosition::id).transpose().map_err(invalid("scan"))?;
+        let request = PageRequest { filter, limit };
+        let step = |steps| Steps::scan(steps, filter, after, request.count());
+        let decode = |rows: &[PgRow]| request.scanned(rows);
+        on_io_thread("scan", read(self, "scan", step, decode)).await
+    }
+
+    async fn find(
+        &self,
+        first: &RecordId,
+        last: &RecordId,
+        limit: u32,
+    ) -> Result<Vec<ListedRecord>, StoreError> {
+        let step = |steps| Steps::find(steps, first, last, limit);
+        on_io_thread("find", read(self, "find", step, |rows| found(rows))).await
+    }
+
+    async fn remove(
+        &self,
+        id: &RecordId,
+        removal: &Removal,
+        audit: &AuditEntry,
+    ) -> Result<bool, StoreError> {
+        let seen = Lease { id: *id, owner: removal.seen };
+        let removed = async {
+            let statement = self.statements("remove").await?.remove(&seen, removal, audit);
+            self.change("remove", statement, Resend::UnlessLost).await
+        };
+        on_io_thread("remove", removed).await
+    }
+
+    async fn replace(&self, id: &RecordId, replacement: &Replacement) -> Result<bool, StoreError> {
+        let seen = Lease { id: *id, owner: replacement.seen };
+        let replaced = async {
+            let steps = &self.statements("replace").await?.steps;
+            let statement = steps.replace(&seen, replacement);
+            self.change("replace", statement, Resend::UnlessLost).await
+        };
+        on_io_thread("replace", replaced).await
+    }
+
+    async fn tell(&self, id: &RecordId, kind: Kind) -> Result<(), StoreError> {
+        let told = async {
+            let statement = self.statements("tell").await?.steps.tell(id, kind);
+            self.change("tell", statement, Resend::UnlessLost).await
+        };
+        on_io_thread("tell", told).await.map(drop)
+    }
+
+    async fn count(&self) -> Result<RecordCount, StoreError> {
+        let decode = |rows: &[PgRow]| {
+            rows.first().map_or_else(|| Err(sqlx::Error::RowNotFound.into()), count_from_row)
+        };
+        on_io_thread("count", read(self, "count", Steps::count, decode)).await
+    }
+
+    async fn audit(
+        &self,
+        after: Option<&PagePosition>,
+        limit: u32,
+    ) -> Result<AuditPage, StoreError> {
+        let before = after.map(PagePosition::number).transpose().map_err(invalid(AUDIT))?;
+        let step = |steps| Steps::audit(steps, before, i64::from(limit) + 1);
+        let decode = |rows: &[PgRow]| audit_page(rows, limit);
+        on_io_thread(AUDIT, read(self, AUDIT, step, decode)).await
+    }
+}

@@ -1,0 +1,178 @@
+//! Lists of records, and decisions of operators.
+
+use async_trait::async_trait;
+
+use crate::{
+    RedisStore,
+    claim::step,
+    encoding::log_entry,
+    engine::{Beside, Engine},
+    error::{CallFailure, NAME},
+    lua::Arg,
+    net::{ConnectionRole, Message, SendAgain},
+};
+use idempotent_core::{
+    Lease, RecordId, StoreError,
+    history::Kind,
+    protocol::{
+        AuditEntry, AuditPage, Contents, Fence, InvalidPosition, ListedRecord, ListedState,
+        PagePosition, RecordCount, RecordFilter, RecordPage, Removal, Replacement,
+    },
+    store::Administration,
+};
+
+mod log;
+mod merged;
+mod records;
+mod scan;
+mod watched;
+
+/// How many records a count reads at a time.
+const COUNTED: usize = 1_000;
+
+fn of(operation: &'static str) -> impl Fn(CallFailure) -> StoreError {
+    move |failure| failure.into_error(operation)
+}
+
+fn invalid(operation: &'static str) -> impl Fn(InvalidPosition) -> StoreError {
+    move |error| StoreError::permanent(NAME, operation, error)
+}
+
+fn limited(limit: u32) -> usize {
+    usize::try_from(limit).unwrap_or(usize::MAX)
+}
+
+/// In a cluster, a call that reads all watched records or the log asks each slot for its part, in a
+/// few large writes; a prefix with a hash tag has one list and one log. It fails if one master does
+/// not respond. An entry whose record has ended without removing it, because it has expired or its
+/// slot was moving, is dropped when a list meets it, from an hour after its first claim on.
+#[async_trait]
+impl Administration for RedisStore {
+    /// Looks at no more than 1,000 of the watched records at a time, so a page may have fewer
+    /// records than `limit` although it is not the last one. Records that cannot be read are
+    /// skipped, and so are expired ones. A record whose slot was moving to another node of a
+    /// cluster when it was claimed may be on two pages.
+    async fn watched(
+        &self,
+        filter: &RecordFilter,
+        after: Option<&PagePosition>,
+        limit: u32,
+    ) -> Result<RecordPage, StoreError> {
+        let after = after.map(PagePosition::number_and_id).transpose().map_err(invalid("list"))?;
+        let page = watched::page(&self.engine, filter, after, limited(limit)).await;
+        let watched::Page { records, at, next } = page.map_err(of("list"))?;
+        let next = next.map(|(number, id)| PagePosition::after_number_and_id(number, &id));
+        Ok(RecordPage::new(records, at, next))
+    }
+
+    /// Reads about 1,000 keys of the database at a time, also those of others, and in a cluster one
+    /// node after the other. If servers have been added, have failed over or have exchanged slots
+    /// since the last page, the scan starts again. Records that cannot be read are skipped. A
+    /// server that restarts between two pages may hide some of its records.
+    async fn scan(
+        &self,
+        filter: &RecordFilter,
+        after: Option<&PagePosition>,
+        limit: u32,
+    ) -> Result<RecordPage, StoreError> {
+        let after = after.map(scan::ScanPosition::parse).transpose().map_err(invalid("scan"))?;
+        scan::page(&self.engine, filter, after, limited(limit)).await.map_err(of("scan"))
+    }
+
+    /// Reads one record if the range is one id. Otherwise it goes through the keys of all servers
+    /// until it has found `limit` records: a few seconds for a million keys.
+    async fn find(
+        &self,
+        first: &RecordId,
+        last: &RecordId,
+        limit: u32,
+    ) -> Result<Vec<ListedRecord>, StoreError> {
+        let found = scan::find(&self.engine, (first, last), limited(limit)).await;
+        found.map_err(of("find"))
+    }
+
+    /// Fails with a transient error while the record's slot moves to another node of a cluster.
+    async fn remove(
+        &self,
+        id: &RecordId,
+        removal: &Removal,
+        audit: &AuditEntry,
+    ) -> Result<bool, StoreError> {
+        let (seen, entry) = (Lease { id: *id, owner: removal.seen }, log_entry(audit));
+        let mut args = vec![Arg::Number(removal.live.into())];
+        args.extend(entry.iter().map(|text| Arg::Bytes(text.as_bytes())));
+        let record = (&seen, Beside::ListAndLog);
+        let removed = step(&self.engine, &self.engine.scripts.remove, record, &args).await;
+        removed.map(|fence| fence == Fence::Passed).map_err(of("remove"))
+    }
+
+    async fn replace(&self, id: &RecordId, replacement: &Replacement) -> Result<bool, StoreError> {
+        let Replacement { seen, was, becomes, .. } = replacement;
+        let seen = Lease { id: *id, owner: *seen };
+        let parts = |Contents { recording, steps, input, .. }| [recording, steps, input];
+        let (was, becomes) = (parts(was.clone()), parts(becomes.clone()));
+        let args: Vec<_> = was.iter().chain(&becomes).map(|part| Arg::Bytes(part)).collect();
+        let record = (&seen, Beside::Nothing);
+        let replaced = step(&self.engine, &self.engine.scripts.replace, record, &args).await;
+        replaced.map(|fence| fence == Fence::Passed).map_err(of("replace"))
+    }
+
+    async fn tell(&self, id: &RecordId, kind: Kind) -> Result<(), StoreError> {
+        let letter = [kind.letter()];
+        let how = (ConnectionRole::Requests, SendAgain::Never);
+        let (script, record) = (&self.engine.scripts.tell, (id, Beside::Nothing));
+        let told = self.engine.call(how, script, record, &[Arg::Bytes(&letter)]).await;
+        told.map(drop).map_err(of("tell"))
+    }
+
+    /// The number of records is that of the keys of the database, with those of others. It reads
+    /// all watched records, so it takes time in proportion to their number.
+    async fn count(&self) -> Result<RecordCount, StoreError> {
+        count(&self.engine).await.map_err(of("count"))
+    }
+
+    /// The log is a stream beside the records, which is not trimmed: each entry takes about 220
+    /// bytes, and more with a long reason, until somebody removes it with `XTRIM`. Entries that cannot be read are skipped.
+    async fn audit(
+        &self,
+        after: Option<&PagePosition>,
+        limit: u32,
+    ) -> Result<AuditPage, StoreError> {
+        let operation = "read the audit log";
+        let after = after.map(log::Place::parse).transpose().map_err(invalid(operation))?;
+        log::page(&self.engine, after, limited(limit)).await.map_err(of(operation))
+    }
+}
+
+async fn count(engine: &Engine) -> Result<RecordCount, CallFailure> {
+    let mut count = RecordCount::default();
+    for node in engine.router.servers.masters() {
+        let size = redis::cmd("DBSIZE");
+        let message = Message::Command(&size);
+        let size = engine.router.send_to(&node, ConnectionRole::Lists, message).await?;
+        let size: u64 = redis::from_redis_value(size).map_err(CallFailure::unexpected_reply)?;
+        count.records = count.records.saturating_add(size);
+    }
+    let began = records::now(engine).await?.as_millis();
+    let (filter, is_held) = (RecordFilter::default(), RecordFilter::of_state(ListedState::Held));
+    let mut after = None;
+    loop {
+        let page = watched::page(engine, &filter, after, COUNTED).await?;
+        for ListedRecord { record, .. } in &page.records {
+            if is_held.matches(record, page.at) {
+                count.held += 1;
+                let oldest = count
+                    .oldest_held
+                    .map_or(record.first_seen, |oldest| oldest.min(record.first_seen));
+                count.oldest_held = Some(oldest);
+            } else {
+                count.in_flight += 1;
+            }
+        }
+        after = page.next;
+        // What has been claimed since then is not counted: otherwise the count might never end.
+        if after.is_none_or(|(first_seen, _)| first_seen > began) {
+            return Ok(count);
+        }
+    }
+}

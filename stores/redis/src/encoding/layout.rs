@@ -1,0 +1,13 @@
+//! What the header of a value begins with, and its length.
+
+pub(super) const VERSION: u8 = 1;
+pub(super) const HEADER_LEN: usize = 114;
+pub(super) const IN_FLIGHT: u8 = 1;
+pub(super) const COMPLETED: u8 = 2;
+pub(super) const HELD: u8 = 3;
+
+/// The value is not one that any version of this library writes. Its record is neither run again
+/// nor replayed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the record's value cannot be read")]
+pub(crate) struct Unreadable;

@@ -1,0 +1,13 @@
+-- Replaces bytes of a record. A part that was empty is neither compared nor replaced.
+-- Guard: the owner and the bytes that were read.
+-- ?1 id, ?2 owner that was read, ?3 recording that was read, ?4 its replacement, ?5 steps that
+-- were read, ?6 their replacement, ?7 input that was read, ?8 its replacement
+UPDATE main."{table}"
+SET recording = CASE ?3 WHEN x'' THEN recording ELSE ?4 END,
+    steps = CASE ?5 WHEN x'' THEN steps ELSE nullif(?6, x'') END,
+    input = CASE ?7 WHEN x'' THEN input ELSE nullif(?8, x'') END
+WHERE id = ?1
+  AND owner = ?2
+  AND (?3 = x'' OR recording = ?3)
+  AND (?5 = x'' OR steps = ?5)
+  AND (?7 = x'' OR input = ?7)

@@ -1,0 +1,223 @@
+//! What lists, decisions and histories do in the file.
+
+use std::{error::Error, time::Duration};
+
+use bytes::Bytes;
+use idempotent_core::{
+    Abandoned, Fingerprint, Lease, OwnerToken, RecordId, Store,
+    history::Kind,
+    protocol::{Claim, Fence, RecordFilter, Removal, Resolution, ResolveOutcome},
+    store::Administration,
+};
+use idempotent_sqlite::{SqliteStore, internals::batched_sqlite};
+use sqlx::{AssertSqlSafe, Row};
+use tokio::task::JoinSet;
+
+use test_support::{decision, subjects::sqlite::File};
+
+const WATCHED: &str = include_str!("../src/sql/watched.sql");
+const SCAN: &str = include_str!("../src/sql/scan.sql");
+const FIND: &str = include_str!("../src/sql/find.sql");
+const COUNT: &str = include_str!("../src/sql/count.sql");
+const AUDIT: &str = include_str!("../src/sql/audit.sql");
+
+fn id() -> RecordId {
+    let mut id = [0; 32];
+    id[..16].copy_from_slice(OwnerToken::random().unwrap().as_bytes());
+    RecordId::from_bytes(id)
+}
+
+fn request() -> Claim {
+    Claim::new(Fingerprint::from_bytes([1; Fingerprint::BYTES]), OwnerToken::random().unwrap())
+        .with_lease(Duration::from_secs(30))
+        .with_ttl(Duration::from_secs(60))
+}
+
+async fn store(file: &File) -> SqliteStore {
+    let store = file.open().await;
+    store.migrate().await.unwrap();
+    store
+}
+
+async fn claimed(store: &SqliteStore) -> Lease {
+    let (id, claim) = (id(), request());
+    store.claim(&id, &claim).await.unwrap();
+    Lease { id, owner: claim.owner }
+}
+
+fn administration(store: &SqliteStore) -> &dyn Administration {
+    store.administration().unwrap()
+}
+
+/// A key that is held.
+async fn held(store: &SqliteStore) -> Lease {
+    let lease = claimed(store).await;
+    assert_eq!(store.abandon(&lease, Abandoned::Hold).await.unwrap(), Fence::Passed);
+    lease
+}
+
+async fn completed(store: &SqliteStore) -> Lease {
+    let lease = claimed(store).await;
+    let recording = Bytes::from_static(b"done");
+    assert_eq!(store.complete(&lease, &recording).await.unwrap(), Fence::Passed);
+    lease
+}
+
+async fn execute(file: &File, text: &str) {
+    let text = AssertSqlSafe(text.to_owned());
+    sqlx::raw_sql(text).execute(&file.pool().await).await.unwrap();
+}
+
+/// How SQLite executes a statement of the store.
+async fn plan(file: &File, text: &str) -> String {
+    let text = text.replace("{table}", "idempotency_records").replace("{now}", "1");
+    let explain = AssertSqlSafe(format!("EXPLAIN QUERY PLAN {text}"));
+    let rows = sqlx::query(explain).fetch_all(&file.pool().await).await.unwrap();
+    rows.iter().map(|row| row.get::<String, _>("detail")).collect::<Vec<_>>().join("\n")
+}
+
+#[tokio::test]
+async fn lists_read_by_an_index() {
+    let file = File::new();
+    store(&file).await;
+    for (text, expected) in [
+        (WATCHED, "SEARCH main.idempotency_records USING INDEX idempotency_records_watch"),
+        (
+            SCAN,
+            "SEARCH main.idempotency_records USING INDEX sqlite_autoindex_idempotency_records_1",
+        ),
+        (
+            FIND,
+            "SEARCH main.idempotency_records USING INDEX sqlite_autoindex_idempotency_records_1",
+        ),
+        (COUNT, "USING INDEX idempotency_records_watch"),
+        (AUDIT, "SEARCH main.idempotency_records_audit USING INTEGER PRIMARY KEY"),
+    ] {
+        let plan = plan(&file, text).await;
+        assert!(plan.contains(expected), "{plan}");
+    }
+}
+
+#[tokio::test]
+async fn a_decision_that_cannot_be_logged_changes_nothing() {
+    let file = File::new();
+    let store = store(&file).await;
+    let shared = SqliteStore::from_pool(file.pool().await).await.unwrap();
+    let (held, done) = (held(&store).await, completed(&store).await);
+    let before = [store.look_up(&held.id).await, store.look_up(&done.id).await];
+    let before = before.map(|found| found.unwrap().unwrap().record);
+    let refuse = "CREATE TRIGGER refuse BEFORE INSERT ON idempotency_records_audit
+                  BEGIN SELECT RAISE(ABORT, 'refused'); END";
+    execute(&file, refuse).await;
+    let resolutions = [Resolution::Release, Resolution::Complete(Bytes::from_static(b"known"))];
+    let removal = Removal::of_completed(done.owner);
+    for store in [&store, &shared] {
+        for resolution in &resolutions {
+            let audit = decision(&held.id);
+            store.resolve(&held.id, &held.owner, resolution, &audit).await.unwrap_err();
+        }
+        administration(store).remove(&done.id, &removal, &decision(&done.id)).await.unwrap_err();
+        let after = [store.look_up(&held.id).await, store.look_up(&done.id).await];
+        assert_eq!(after.map(|found| found.unwrap().unwrap().record), before);
+    }
+    execute(&file, "DROP TRIGGER refuse").await;
+    let resolved = store.resolve(&held.id, &held.owner, &resolutions[0], &decision(&held.id)).await;
+    assert_eq!(resolved.unwrap(), ResolveOutcome::Resolved);
+    assert!(administration(&shared).remove(&done.id, &removal, &decision(&done.id)).await.unwrap());
+    assert_eq!(administration(&store).audit(None, 10).await.unwrap().entries.len(), 2);
+}
+
+#[tokio::test]
+async fn a_dropped_decision_leaves_no_transaction_open() {
+    let file = File::new();
+    let store = store(&file).await;
+    for micros in (0..2_000).step_by(50) {
+        let lease = held(&store).await;
+        let audit = decision(&lease.id);
+        let resolving = store.resolve(&lease.id, &lease.owner, &Resolution::Release, &audit);
+        let _ = tokio::time::timeout(Duration::from_micros(micros), resolving).await;
+        store.resolve(&lease.id, &lease.owner, &Resolution::Release, &audit).await.unwrap();
+        assert_eq!(store.look_up(&lease.id).await.unwrap(), None);
+    }
+    let entries = administration(&store).audit(None, 100).await.unwrap().entries;
+    assert_eq!(entries.len(), 40, "one for each decision");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn batches_write_histories() {
+    let file = File::new();
+    let store = batched_sqlite(store(&file).await);
+    let work = (0..64).map(|_| {
+        let store = store.clone();
+        async move { completed(&store).await }
+    });
+    for lease in work.collect::<JoinSet<_>>().join_all().await {
+        // A repeated completion adds nothing.
+        let again = store.complete(&lease, &Bytes::from_static(b"again")).await.unwrap();
+        assert_eq!(again, Fence::Passed);
+        let found = store.look_up(&lease.id).await.unwrap().unwrap().record;
+        let entries: Vec<_> = found.history.entries().collect();
+        let kinds: Vec<_> = entries.iter().map(|entry| entry.kind).collect();
+        assert_eq!(kinds, [Kind::Claimed, Kind::Completed]);
+        assert_eq!(entries[0].at, found.first_seen);
+        assert_eq!(Some(entries[1].at), found.completed_at);
+    }
+}
+
+/// Adds completed records.
+async fn add_others(file: &File, count: u32) {
+    let insert = format!(
+        "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < {count})
+         INSERT INTO idempotency_records (id, state, fingerprint, owner, attempt, abandoned, lease,
+             lease_until, first_seen, expires_at, recording)
+         SELECT randomblob(32), 2, zeroblob(36), randomblob(16), 1, 0, 1, 1, 1, 9e15, x'01'
+         FROM n"
+    );
+    execute(file, &insert).await;
+}
+
+#[tokio::test]
+async fn many_records_are_not_counted_exactly() {
+    let file = File::new();
+    let store = store(&file).await;
+    held(&store).await;
+    add_others(&file, 99_999).await;
+    let count = administration(&store).count().await.unwrap();
+    assert_eq!((count.records, count.is_exact, count.held), (100_000, true, 1));
+    add_others(&file, 1_000).await;
+    execute(&file, "DELETE FROM idempotency_records WHERE rowid BETWEEN 2 AND 500").await;
+    let count = administration(&store).count().await.unwrap();
+    assert_eq!((count.records, count.is_exact, count.held), (101_000, false, 1));
+}
+
+#[tokio::test]
+async fn a_damaged_record_is_named() {
+    let file = File::new();
+    let store = store(&file).await;
+    let lease = held(&store).await;
+    execute(&file, "UPDATE idempotency_records SET history = 'x'").await;
+    let error =
+        administration(&store).watched(&RecordFilter::default(), None, 10).await.unwrap_err();
+    let source = error.source().unwrap().to_string();
+    assert!(error.is_unreadable() && source.contains(&lease.id.short().to_string()), "{source}");
+}
+
+#[tokio::test]
+async fn a_log_that_cannot_be_used_is_refused() {
+    for (alter, named) in [
+        ("DROP TABLE idempotency_records_audit", "does not exist"),
+        (
+            "ALTER TABLE idempotency_records_audit RENAME COLUMN actor TO who",
+            "lacks the columns actor",
+        ),
+    ] {
+        let file = File::new();
+        let store = store(&file).await;
+        store.check().await.unwrap();
+        execute(&file, alter).await;
+        let error = store.check().await.unwrap_err();
+        let source = error.source().unwrap().to_string();
+        assert!(!error.is_transient() && source.contains("`idempotency_records_audit`"));
+        assert!(source.contains(named), "{source}");
+    }
+}

@@ -1,0 +1,41 @@
+//! The times in the rows of the SQL stores.
+
+/// The history of a record with all times shifted, in SQLite, which parses no hexadecimal numbers.
+const HISTORY_IN_SQLITE: &str = "(
+    SELECT coalesce(group_concat(letter || printf('%011x', at + {by}), '' ORDER BY n), '')
+    FROM (
+        SELECT n.value AS n, substr(history, 12 * n.value + 1, 1) AS letter, (
+            SELECT sum((instr('0123456789abcdef',
+                              substr(history, 12 * n.value + 2 + digit.value, 1)) - 1)
+                       << (4 * (10 - digit.value)))
+            FROM json_each('[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10]') AS digit
+        ) AS at
+        FROM json_each('[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]') AS n
+        WHERE 12 * n.value < length(history)
+    ))";
+
+/// The same in Postgres.
+const HISTORY_IN_POSTGRES: &str = "(
+    SELECT coalesce(string_agg(
+        substr(history, 12 * n + 1, 1) || lpad(to_hex(
+            ('x' || lpad(substr(history, 12 * n + 2, 11), 16, '0'))::bit(64)::bigint + {by}
+        ), 11, '0'), '' ORDER BY n), '')
+    FROM generate_series(0, length(history) / 12 - 1) AS n)";
+
+/// Assigns shifted times to the columns of a table in SQLite. The lease of an abandoned record
+/// ended in 1970 (0), and is not shifted.
+pub fn shifted_in_sqlite(by: i64) -> String {
+    shifted(by, HISTORY_IN_SQLITE)
+}
+
+/// The same in Postgres.
+pub fn shifted_in_postgres(by: i64) -> String {
+    shifted(by, HISTORY_IN_POSTGRES)
+}
+
+fn shifted(by: i64, history: &str) -> String {
+    let lease = "lease_until = CASE lease_until WHEN 0 THEN 0 ELSE lease_until + {by} END";
+    let times = ["first_seen", "expires_at", "completed_at", "watch"];
+    let times = times.map(|time| format!(", {time} = {time} + {{by}}")).concat();
+    format!("{lease}{times}, history = {history}").replace("{by}", &format!("({by})"))
+}
