@@ -35,6 +35,7 @@ mod end_action;
 mod environment;
 #[cfg(feature = "internals")]
 pub(crate) mod internals;
+mod observer;
 mod open_claims;
 mod operation;
 mod options;
@@ -52,6 +53,7 @@ mod waiters;
 
 pub use administrator::{Administrator, ErasedPage, FoundRecord};
 pub use attempt::{Admission, Attempt, AttemptOutcome};
+pub use observer::{FencedStep, HeldOperation, Observer, RenewalOutcome};
 pub use operation::{
     HandlerTransaction, NoteError, ReconciledStep, Reconciliation, Run, Step, decode_input,
     is_input_of,

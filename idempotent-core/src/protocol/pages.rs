@@ -200,7 +200,7 @@ impl RecordPage {
 }
 
 /// How many records there are.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RecordCount {
     /// All records, also expired ones that are not purged yet. Estimated where counting would read
@@ -214,6 +214,16 @@ pub struct RecordCount {
     pub in_flight: u64,
     /// When the oldest held record was first claimed, by the store's clock.
     pub oldest_held: Option<Timestamp>,
+    /// When they were counted, by the store's clock.
+    pub at: Timestamp,
+}
+
+impl RecordCount {
+    /// Creates the count of a store without records, to add to.
+    #[must_use]
+    pub const fn none(at: Timestamp) -> Self {
+        Self { records: 0, is_exact: false, held: 0, in_flight: 0, oldest_held: None, at }
+    }
 }
 
 /// Which record an operator removes: the input of

@@ -197,7 +197,9 @@ impl Attempt {
     /// otherwise.
     async fn end(mut self, action: EndAction, commits: bool) -> AttemptOutcome {
         self.inner.operation.end();
-        match &mut *self.inner {
+        self.inner.observe_run();
+        let began = self.inner.parts.store.stopwatch();
+        let outcome = match &mut *self.inner {
             Inner::ByLease(attempt) if matches!(attempt.claimed.effects, Effects::Elsewhere) => {
                 attempt.end(action).await
             }
@@ -206,7 +208,10 @@ impl Attempt {
                 Box::pin(attempt.end_with_transaction(action, commits)).await
             }
             Inner::InTransaction(attempt) => Box::pin(attempt.end(action, commits)).await,
-        }
+        };
+        let Claimed { parts, claim, .. } = &**self.inner;
+        parts.store.measured(began, |observer, took| observer.ended(&claim.operation, took));
+        outcome
     }
 }
 

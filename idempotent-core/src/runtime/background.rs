@@ -17,7 +17,7 @@ use super::{
     deferred::{Deferrals, QueuedEnd},
     environment::Environment,
     store_calls::StoreCalls,
-    timing::{jittered, with_timeout},
+    timing::jittered,
 };
 use crate::error::StoreError;
 
@@ -27,6 +27,8 @@ const ROUNDS: usize = 4;
 const PURGE_BATCH: u32 = 200;
 /// The time limit of a purge, as a multiple of the time limit of a call that a client waits for.
 const PURGE_TIMEOUTS: u32 = 6;
+/// The minimum pause between two counts of the records.
+const COUNT_PAUSE: Duration = Duration::from_secs(1);
 /// How long a purge removes batches before it pauses.
 const PURGE_TURN: Duration = Duration::from_millis(1);
 /// The minimum pause of a purge, in which other callers get the store.
@@ -93,7 +95,8 @@ fn spawn(deferrals: Weak<Deferrals>, queue: mpsc::UnboundedReceiver<QueuedEnd>) 
 /// Runs until the queue is closed, and its tasks with it.
 async fn run(deferrals: Weak<Deferrals>, mut queue: mpsc::UnboundedReceiver<QueuedEnd>) {
     spawn_local(renew(deferrals.clone()));
-    spawn_local(purge(deferrals));
+    spawn_local(purge(deferrals.clone()));
+    spawn_local(count(deferrals));
     while let Some(end) = queue.recv().await {
         spawn_local(end.retry());
     }
@@ -147,8 +150,11 @@ fn rest_after(worked: Duration) -> Option<Duration> {
 /// Removes some expired records; returns whether there may be more.
 async fn purge_batch(store: &StoreCalls) -> bool {
     let limit = store.timeout().saturating_mul(PURGE_TIMEOUTS);
-    match with_timeout(limit, store.store().purge(PURGE_BATCH)).await {
-        Ok(removed) => removed >= u64::from(PURGE_BATCH),
+    match store.limit_to(limit, store.store().purge(PURGE_BATCH)).await {
+        Ok(removed) => {
+            store.observe(|observer| observer.purged(removed));
+            removed >= u64::from(PURGE_BATCH)
+        }
         Err(error) => {
             let cause = error.source();
             tracing::warn!(
@@ -157,6 +163,35 @@ async fn purge_batch(store: &StoreCalls) -> bool {
             false
         }
     }
+}
+
+/// Counts the records of the store for the observer.
+async fn count(deferrals: Weak<Deferrals>) {
+    let every = deferrals.upgrade().map(|deferrals| deferrals.options().count_every);
+    let Some(every) = every else { return };
+    while let Some(deferrals) = deferrals.upgrade()
+        && deferrals.options().observer.is_some()
+    {
+        let counted = spawn_local(async move { count_once(deferrals.store()).await }).await;
+        if let Ok(false) = counted {
+            return;
+        }
+        tokio::time::sleep(jittered(every.max(COUNT_PAUSE))).await;
+    }
+}
+
+/// Returns whether the store counts its records.
+async fn count_once(store: &StoreCalls) -> bool {
+    let Some(administration) = store.store().administration() else { return false };
+    let limit = store.timeout().saturating_mul(PURGE_TIMEOUTS);
+    match store.limit_to(limit, administration.count()).await {
+        Ok(count) => store.observe(|observer| observer.counted(&count)),
+        Err(error) => {
+            let cause = error.source();
+            tracing::warn!(%error, cause, "counting the records failed; retrying later");
+        }
+    }
+    true
 }
 
 #[cfg(test)]

@@ -102,6 +102,7 @@ impl Request<'_> {
 
     /// Claims the key, and waits up to `wait` for a transaction of another process.
     async fn claim(mut self, open: OpenClaim, wait: Duration) -> Result<Admission, StoreError> {
+        let began = self.parts.store.stopwatch();
         let mut claimed = self.send(wait).await?;
         if let TransactionClaim::Rejected(Rejection::Mismatch { recorded }) = claimed
             && self.matches(recorded)
@@ -111,6 +112,11 @@ impl Request<'_> {
             claimed = self.send(wait).await?;
         }
         let (parts, id, digest) = (self.parts, self.id, self.digest);
+        let operation = &self.claim.operation;
+        parts.store.measured(began, |observer, took| observer.claimed(operation, took));
+        if let TransactionClaim::Rejected(rejection) = &claimed {
+            parts.store.observe_rejection(&id, operation, rejection);
+        }
         Ok(match claimed {
             TransactionClaim::Granted { attempt, transaction } => {
                 let attempt = (attempt, parts.store.environment().now());

@@ -97,10 +97,16 @@ impl Claims {
         wait: Duration,
     ) -> impl Future<Output = Result<ClaimResponse, StoreError>> {
         async move {
+            let began = self.store.stopwatch();
             let response = self.claim_now(id, claim, digest).await?;
+            self.store.measured(began, |observer, took| observer.claimed(&claim.operation, took));
             if response.is_in_flight() && !wait.is_zero() {
                 // Boxed: keeps the caller's future small on the fast path.
-                return Ok(Box::pin(self.wait(id, claim, digest, wait, response)).await);
+                let began = self.store.stopwatch();
+                let response = Box::pin(self.wait(id, claim, digest, wait, response)).await;
+                let operation = &claim.operation;
+                self.store.measured(began, |observer, took| observer.waited(operation, took));
+                return Ok(response);
             }
             Ok(response)
         }
@@ -192,6 +198,9 @@ impl Claims {
             return Ok(outcome);
         }
         pending.claim = None;
+        if let ClaimOutcome::Rejected(rejection) = &outcome {
+            self.store.observe_rejection(id, &claim.operation, rejection);
+        }
         Ok(outcome)
     }
 

@@ -1,7 +1,8 @@
 //! The options of a runtime.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
+use super::observer::Observer;
 use crate::fingerprint::FingerprintKeys;
 
 /// Options of a [`Runtime`](crate::Runtime). Start from `RuntimeOptions::default()`, and assign the
@@ -31,6 +32,11 @@ pub struct RuntimeOptions {
     /// large to record. If that does not fit either, the end is dropped, and an error with the
     /// record id is logged. The lease then expires, so the operation may run again.
     pub deferred_bytes: usize,
+    /// The average time between two counts of the records for the
+    /// [observer](Observer::counted). 60 seconds by default, and at least a second.
+    pub count_every: Duration,
+    /// What gets to know about the work of the runtime. `None` by default.
+    pub observer: Option<Arc<dyn Observer>>,
 }
 
 impl Default for RuntimeOptions {
@@ -42,6 +48,8 @@ impl Default for RuntimeOptions {
             waiters_per_key: 16,
             store_timeout: Duration::from_secs(10),
             deferred_bytes: 64 << 20,
+            count_every: Duration::from_secs(60),
+            observer: None,
         }
     }
 }

@@ -37,7 +37,7 @@ impl RuntimeParts {
         environment: Environment,
     ) -> Self {
         let options = Arc::new(options);
-        let store = StoreCalls::new(store, options.store_timeout, process, environment);
+        let store = StoreCalls::new(store, &options, process, environment);
         let waiters = Arc::new(Waiters::new(options.waiters_per_key));
         let renewer = Arc::new(Renewer::new(store.clone()));
         let deferrals = Arc::new(Deferrals::new(

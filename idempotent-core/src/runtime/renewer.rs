@@ -8,7 +8,10 @@ use tokio::{
 };
 
 use self::live_leases::{RenewBatch, SHORTEST, pace};
-use super::{store_calls::StoreCalls, timing::with_timeout};
+use super::{
+    observer::{FencedStep, RenewalOutcome},
+    store_calls::StoreCalls,
+};
 use crate::{
     history::Kind,
     lease::Lease,
@@ -90,11 +93,13 @@ impl Renewer {
     async fn renew(self: Arc<Self>, batch: RenewBatch) -> bool {
         let (sent, renewals) = (self.store.environment().now(), &batch.renewals);
         let call = self.store.store().renew(renewals);
-        match with_timeout(self.limit(renewals), call).await {
+        match self.store.limit_to(self.limit(renewals), call).await {
             Ok(outcomes) => {
                 self.leases.responded(renewals);
+                self.observe(&outcomes);
                 for (renewal, outcome) in renewals.iter().zip(outcomes) {
                     if self.apply(renewal, outcome, sent) == Applied::Lost {
+                        self.store.observe(|observer| observer.fenced(FencedStep::Renewal));
                         let (store, id) = (self.store.clone(), renewal.lease.id);
                         spawn_local(async move { store.tell(&id, Kind::RenewalLost).await });
                     }
@@ -102,13 +107,27 @@ impl Renewer {
                 true
             }
             Err(error) => {
-                let cause = error.source();
-                tracing::warn!(
-                    %error, cause, leases = renewals.len(), "renewing leases failed; retrying"
-                );
+                let (cause, leases) = (error.source(), renewals.len());
+                self.store.observe(|observer| observer.renewed(RenewalOutcome::Failed, leases));
+                tracing::warn!(%error, cause, leases, "renewing leases failed; retrying");
                 false
             }
         }
+    }
+
+    fn observe(&self, outcomes: &[RenewOutcome]) {
+        self.store.observe(|observer| {
+            for (outcome, observed) in [
+                (RenewOutcome::Renewed, RenewalOutcome::Renewed),
+                (RenewOutcome::Fenced, RenewalOutcome::Fenced),
+                (RenewOutcome::Unknown, RenewalOutcome::Unknown),
+            ] {
+                let leases = outcomes.iter().filter(|each| **each == outcome).count();
+                if leases > 0 {
+                    observer.renewed(observed, leases);
+                }
+            }
+        });
     }
 
     fn apply(&self, renewal: &Renewal, outcome: RenewOutcome, sent: std::time::Instant) -> Applied {

@@ -1,9 +1,17 @@
 //! Calls to the store with a time limit.
 
-use std::{future::poll_fn, pin::Pin, sync::Arc, time::Duration};
+use std::{
+    future::poll_fn,
+    pin::Pin,
+    sync::Arc,
+    task::Poll,
+    time::{Duration, Instant},
+};
 
 use super::{
     environment::Environment,
+    observer::{self, HeldOperation, Observer},
+    options::RuntimeOptions,
     owner_tokens::OwnerTokens,
     process::Process,
     timing::{with_retry, with_timeout},
@@ -12,7 +20,9 @@ use crate::{
     error::StoreError,
     history::Kind,
     lease::OwnerToken,
+    protocol::Rejection,
     record_id::RecordId,
+    short_text::ShortText,
     store::{Store, Transaction, Transactions},
 };
 
@@ -28,16 +38,18 @@ pub(super) struct StoreCalls {
     process: Process,
     environment: Environment,
     owners: Arc<OwnerTokens>,
+    observer: Option<Arc<dyn Observer>>,
 }
 
 impl StoreCalls {
     pub(super) fn new(
         store: Arc<dyn Store>,
-        timeout: Duration,
+        options: &RuntimeOptions,
         process: Process,
         environment: Environment,
     ) -> Self {
-        Self { store, timeout, process, environment, owners: Arc::default() }
+        let (timeout, observer) = (options.store_timeout, options.observer.clone());
+        Self { store, timeout, process, environment, owners: Arc::default(), observer }
     }
 
     /// The store itself, whose calls have no time limit.
@@ -60,6 +72,45 @@ impl StoreCalls {
 
     pub(super) fn process(&self) -> Process {
         self.process
+    }
+
+    /// Tells the observer something, if there is one.
+    pub(super) fn observe(&self, tell: impl FnOnce(&dyn Observer)) {
+        if let Some(observer) = &self.observer {
+            observer::tell(&**observer, tell);
+        }
+    }
+
+    /// The present time if there is an observer, for [`measured`](Self::measured).
+    pub(super) fn stopwatch(&self) -> Option<Instant> {
+        self.observer.as_ref().map(|_| self.environment.now())
+    }
+
+    /// Tells the observer how much time has passed since then.
+    pub(super) fn measured(
+        &self,
+        since: Option<Instant>,
+        tell: impl FnOnce(&dyn Observer, Duration),
+    ) {
+        if let Some(since) = since {
+            let took = self.environment.now().duration_since(since);
+            self.observe(|observer| tell(observer, took));
+        }
+    }
+
+    /// Tells the observer that a key is held, if a claim was the first to find that.
+    pub(super) fn observe_rejection<R>(
+        &self,
+        id: &RecordId,
+        operation: &ShortText,
+        rejection: &Rejection<R>,
+    ) {
+        if let Rejection::Held { newly: true, reference } = rejection {
+            self.observe(|observer| {
+                let reference = reference.clone();
+                observer.held(&HeldOperation::new(*id, operation.clone(), reference));
+            });
+        }
     }
 
     /// Draws an owner token.
@@ -101,7 +152,11 @@ impl StoreCalls {
                 process.verify()?;
                 verified = true;
             }
-            Pin::new(&mut call).poll(cx)
+            let polled = Pin::new(&mut call).poll(cx);
+            if let Poll::Ready(Err(error)) = &polled {
+                self.observe(|observer| observer.store_failed(error));
+            }
+            polled
         })
     }
 

@@ -145,7 +145,7 @@ impl Administration for RedisStore {
 }
 
 async fn count(engine: &Engine) -> Result<RecordCount, CallFailure> {
-    let mut count = RecordCount::default();
+    let mut count = RecordCount::none(records::now(engine).await?);
     for node in engine.router.servers.masters() {
         let size = redis::cmd("DBSIZE");
         let message = Message::Command(&size);
@@ -153,7 +153,6 @@ async fn count(engine: &Engine) -> Result<RecordCount, CallFailure> {
         let size: u64 = redis::from_redis_value(size).map_err(CallFailure::unexpected_reply)?;
         count.records = count.records.saturating_add(size);
     }
-    let began = records::now(engine).await?.as_millis();
     let (filter, is_held) = (RecordFilter::default(), RecordFilter::of_state(ListedState::Held));
     let mut after = None;
     loop {
@@ -171,7 +170,7 @@ async fn count(engine: &Engine) -> Result<RecordCount, CallFailure> {
         }
         after = page.next;
         // What has been claimed since then is not counted: otherwise the count might never end.
-        if after.is_none_or(|(first_seen, _)| first_seen > began) {
+        if after.is_none_or(|(first_seen, _)| first_seen > count.at.as_millis()) {
             return Ok(count);
         }
     }

@@ -145,7 +145,8 @@ where
     i64: Decode<'r, R::Database> + Type<R::Database>,
 {
     let number = |column| number_from_row(row, column);
-    let (watched, mut count) = (number("watched")?, RecordCount::default());
+    let watched = number("watched")?;
+    let mut count = RecordCount::none(Timestamp::from_millis(number("at")?));
     // An estimate may be older than the records.
     count.records = number("records")?.max(watched);
     count.is_exact = number("is_exact")? != 0;

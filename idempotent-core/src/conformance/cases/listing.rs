@@ -346,5 +346,6 @@ pub(in crate::conformance) async fn records_are_counted(fixture: Fixture) {
     // Other cases may use the same store.
     assert!(after.held >= 1 && after.in_flight >= 1, "{before:?}, {after:?}");
     assert!(after.oldest_held.is_some_and(|oldest| oldest <= first_seen), "{after:?}");
+    assert!(after.at >= first_seen, "{after:?}");
     assert!(!after.is_exact || after.records >= 2, "{after:?}");
 }

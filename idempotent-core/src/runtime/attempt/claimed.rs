@@ -8,12 +8,16 @@ use crate::{
     fingerprint::RequestDigest,
     history::Kind,
     lease::Lease,
-    policy::OnAbandon,
+    policy::{Abandoned, OnAbandon},
     protocol::{Claim, Fence, Note},
     record::{Record, RecordState},
     record_id::RecordId,
     runtime::{
-        deferred::DeferredEnd, end_action::EndAction, operation::Run, parts::RuntimeParts,
+        deferred::DeferredEnd,
+        end_action::EndAction,
+        observer::{FencedStep, HeldOperation},
+        operation::Run,
+        parts::RuntimeParts,
         timing::after,
     },
     store::{Transaction, commit_if_passed},
@@ -28,6 +32,8 @@ pub(in crate::runtime) struct Claimed {
     pub(super) number: u32,
     /// When the claim was sent.
     since: Instant,
+    /// When the claim was granted, if there is an observer.
+    granted: Option<Instant>,
     pub(super) operation: Run,
     pub(super) effects: Effects,
 }
@@ -64,7 +70,9 @@ impl Claimed {
     ) -> Self {
         let lease = Lease { id, owner: claim.owner };
         let operation = Run::new(parts.clone(), lease, number, rule);
-        Self { parts, lease, claim, digest, number, since, operation, effects: Effects::Elsewhere }
+        let (granted, effects) = (parts.store.stopwatch(), Effects::Elsewhere);
+        parts.store.observe(|observer| observer.began(&claim.operation));
+        Self { parts, lease, claim, digest, number, since, granted, operation, effects }
     }
 
     /// Sets the transaction in which the handler writes.
@@ -82,7 +90,38 @@ impl Claimed {
         // A lease was renewed until now, even past the ttl.
         let now = self.parts.store.environment().now();
         let lasts = after(self.since, self.claim.ttl).max(after(now, self.claim.lease));
+        let held = self.held_by(&action);
         DeferredEnd::new(self.lease.id, self.claim.clone(), self.number, action, lasts)
+            .holding(held)
+    }
+
+    /// The key that this action holds, for the observer if there is one.
+    fn held_by(&self, action: &EndAction) -> Option<HeldOperation> {
+        let holds = match action {
+            EndAction::Complete(_) | EndAction::Release | EndAction::GiveBack => false,
+            // After the point of no return the store holds the key.
+            EndAction::Abandon(_) => {
+                action.keeps_lease() || self.operation.abandoned() == Abandoned::Hold
+            }
+            EndAction::HoldIfCommitted(_) | EndAction::HoldAgain(_) => true,
+        };
+        (self.granted.is_some() && holds).then(|| {
+            let (operation, reference) = (self.claim.operation.clone(), self.operation.reference());
+            HeldOperation::new(self.lease.id, operation, reference)
+        })
+    }
+
+    /// Tells the observer that the store has this action, if it holds the key.
+    pub(super) fn observe_end(&self, action: &EndAction) {
+        if let Some(held) = self.held_by(action) {
+            self.parts.store.observe(|observer| observer.held(&held));
+        }
+    }
+
+    /// Tells the observer that the work has ended.
+    pub(super) fn observe_run(&self) {
+        let operation = &self.claim.operation;
+        self.parts.store.measured(self.granted, |observer, took| observer.ran(operation, took));
     }
 
     pub(super) async fn outcome(&self, fence: Fence) -> AttemptOutcome {
@@ -98,6 +137,7 @@ impl Claimed {
                     "another attempt has taken over the key of this attempt; its response is \
                      not sent"
                 );
+                self.parts.store.observe(|observer| observer.fenced(FencedStep::End));
                 Box::pin(self.parts.store.tell(&id, Kind::Fenced)).await;
                 let (claims, claimed) = (&self.parts.claims, self.claim.fingerprint);
                 let successor = Box::pin(claims.successor(&id, claimed, self.digest));
@@ -208,6 +248,12 @@ impl Claimed {
     pub(super) async fn read_own(&self) -> Result<Option<Record>, StoreError> {
         let found = self.parts.store.call(|store| store.look_up(&self.lease.id)).await?;
         Ok(found.map(|found| found.record).filter(|record| record.owner == self.lease.owner))
+    }
+}
+
+impl Drop for Claimed {
+    fn drop(&mut self) {
+        self.parts.store.observe(|observer| observer.left(&self.claim.operation));
     }
 }
 

@@ -262,7 +262,11 @@ impl LeasedAttempt {
         // A completion is the one action that passes again for an owner whose action was stored
         // before.
         let send = || parts.store.call(|store| action.send(store, lease));
-        if action.is_completion() { with_retry(send).await } else { send().await }
+        let sent = if action.is_completion() { with_retry(send).await } else { send().await };
+        if let Ok(Fence::Passed) = sent {
+            self.claimed.observe_end(action);
+        }
+        sent
     }
 
     /// Defers an end whose outcome is unknown.

@@ -83,12 +83,20 @@ impl TransactionalAttempt {
     /// Ends the claim as the transaction's last statement, and commits.
     async fn commit(&self, transaction: Box<dyn Transaction>, action: EndAction) -> AttemptOutcome {
         let error = match self.claimed.commit(transaction, &action).await {
-            Ok(fence) => return self.claimed.outcome(fence).await,
+            Ok(fence) => {
+                if fence == Fence::Passed {
+                    self.claimed.observe_end(&action);
+                }
+                return self.claimed.outcome(fence).await;
+            }
             Err(error) if error.is_escaped() => return self.hold_escaped().await,
             Err(error) => error,
         };
         self.claimed.log_in_doubt(&error);
         let found = self.resolve(&action).await;
+        if let Ok(CommitOutcome::Committed) = found {
+            self.claimed.observe_end(&action);
+        }
         self.claimed.outcome_of_commit(&error, found).await
     }
 
@@ -108,7 +116,8 @@ impl TransactionalAttempt {
                 self.resolve_in_flight(action).await
             }
             // The handler has committed its claim, whose lease has expired since.
-            TransactionClaim::Rejected(Rejection::Held { newly: true, .. }) => {
+            TransactionClaim::Rejected(rejection @ Rejection::Held { newly: true, .. }) => {
+                parts.store.observe_rejection(&lease.id, &claim.operation, &rejection);
                 Ok(CommitOutcome::Held)
             }
             TransactionClaim::Rejected(_) => self.read_action(action).await,
@@ -168,7 +177,11 @@ impl TransactionalAttempt {
             return Ok(Fence::Fenced);
         };
         let held = store.limit(transaction.abandon(lease, Abandoned::Hold)).await;
-        store.limit(Box::pin(commit_if_passed(transaction, held))).await
+        let held = store.limit(Box::pin(commit_if_passed(transaction, held))).await?;
+        if held == Fence::Passed {
+            self.claimed.observe_end(&EndAction::Abandon(Abandoned::Hold));
+        }
+        Ok(held)
     }
 
     /// Ends an attempt whose transaction has not ended yet. A handler that was dropped in the
@@ -200,6 +213,7 @@ impl TransactionalAttempt {
         let fence = parts.store.call(|store| store.abandon(lease, Abandoned::Hold)).await?;
         let held = fence == Fence::Passed;
         if held {
+            self.claimed.observe_end(&EndAction::Abandon(Abandoned::Hold));
             tracing::error!(
                 id = %lease.id.short(),
                 "an operation committed its transaction itself; its key is held"

@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 
 use super::{
     end::{DeferredEnd, EndEvent, EndState},
-    ledger::Ledger,
+    ledger::{Ledger, Load},
 };
 use crate::{
     error::StoreError,
@@ -19,8 +19,8 @@ use crate::{
     record::RecordState,
     record_id::RecordId,
     runtime::{
-        end_action::EndAction, options::RuntimeOptions, renewer::Renewer, store_calls::StoreCalls,
-        timing::after, waiters::Waiters,
+        end_action::EndAction, observer::FencedStep, options::RuntimeOptions, renewer::Renewer,
+        store_calls::StoreCalls, timing::after, waiters::Waiters,
     },
 };
 
@@ -63,6 +63,7 @@ impl Drop for QueuedEnd {
         renewer.leases.remove(&self.end.lease());
         waiters.wake(&self.end.id);
         ledger.free(self.bytes);
+        self.deferrals.observe_load();
     }
 }
 
@@ -173,11 +174,17 @@ impl Deferrals {
         let (bytes, until) = (end.bytes(), after(self.now(), end.retried_for()));
         let queued = QueuedEnd { deferrals: self.clone(), end: Arc::new(end), bytes, until };
         self.ledger.insert(&queued.end);
+        self.observe_load();
         // Without a thread, or with one that has ended, dropping `queued` frees its bytes.
         if let Some(queue) = self.queue.get() {
             let _ = queue.send(queued);
         }
         true
+    }
+
+    fn observe_load(&self) {
+        let Load { ends, bytes } = self.ledger.load();
+        self.store.observe(|observer| observer.deferred(ends, bytes));
     }
 
     /// Why a claim of a record that has a deferred end is rejected; `None` if it has none, or if
@@ -272,8 +279,14 @@ impl Deferrals {
                 // Between this outcome and that of the reclaim the store may fail; the mark
                 // prevents a replay of this response, since another attempt may own the key (case
                 // `a_deferred_completion_that_is_found_fenced_is_not_replayed_from_memory`).
+                let was_fenced = end.state() == EndState::Fenced;
                 end.note(EndEvent::Fenced);
-                self.reclaim(end).await
+                let fence = self.reclaim(end).await?;
+                // There is no claim to give back if it never took effect.
+                if fence == Fence::Fenced && end.rejection().is_some() && !was_fenced {
+                    self.store.observe(|observer| observer.fenced(FencedStep::End));
+                }
+                Ok(fence)
             }
         }
     }
@@ -298,11 +311,16 @@ impl Deferrals {
         );
         let sent = self.now();
         let outcome = self.store.call(|store| store.claim(&end.id, &end.claim)).await?;
-        if let ClaimOutcome::Granted { .. } = outcome {
-            end.note(EndEvent::GrantedAgain);
-            // A renewal that found the record lost has removed its lease. It is removed again
-            // below, or when the end is dropped.
-            self.renewer.leases.restore_lost(end.lease(), end.claim.lease, sent);
+        match &outcome {
+            ClaimOutcome::Granted { .. } => {
+                end.note(EndEvent::GrantedAgain);
+                // A renewal that found the record lost has removed its lease. It is removed again
+                // below, or when the end is dropped.
+                self.renewer.leases.restore_lost(end.lease(), end.claim.lease, sent);
+            }
+            ClaimOutcome::Rejected(rejection) => {
+                self.store.observe_rejection(&end.id, &end.claim.operation, rejection);
+            }
         }
         let fence = self.send(end).await?;
         self.renewer.leases.remove(&end.lease());
@@ -311,6 +329,10 @@ impl Deferrals {
 
     async fn send(&self, end: &DeferredEnd) -> Result<Fence, StoreError> {
         let lease = end.lease();
-        self.store.call(|store| end.action.send(store, &lease)).await
+        let fence = self.store.call(|store| end.action.send(store, &lease)).await?;
+        if let (Fence::Passed, Some(held)) = (fence, &end.held) {
+            self.store.observe(|observer| observer.held(held));
+        }
+        Ok(fence)
     }
 }

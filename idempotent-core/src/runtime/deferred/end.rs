@@ -10,7 +10,7 @@ use crate::{
     policy::Abandoned,
     protocol::{Claim, Rejection},
     record_id::RecordId,
-    runtime::end_action::EndAction,
+    runtime::{end_action::EndAction, observer::HeldOperation},
 };
 
 /// The bytes that an end takes beside its recording: itself, its task, and its places in the maps.
@@ -26,6 +26,8 @@ pub(in crate::runtime) struct DeferredEnd {
     pub(super) attempt: u32,
     /// The record cannot have expired before this time.
     pub(super) lasts: Instant,
+    /// The key that it holds, for the observer if there is one.
+    pub(super) held: Option<HeldOperation>,
     state: Mutex<EndState>,
 }
 
@@ -82,7 +84,13 @@ impl DeferredEnd {
         action: EndAction,
         lasts: Instant,
     ) -> Self {
-        Self { id, claim, action, attempt, lasts, state: Mutex::new(EndState::Deferred) }
+        let (held, state) = (None, Mutex::new(EndState::Deferred));
+        Self { id, claim, action, attempt, lasts, held, state }
+    }
+
+    /// Sets the key that the end holds, for the observer.
+    pub(in crate::runtime) fn holding(self, held: Option<HeldOperation>) -> Self {
+        Self { held, ..self }
     }
 
     /// Marks the end of an attempt that is known to be fenced. Its response must not be replayed

@@ -147,7 +147,8 @@ impl Administration for MemoryStore {
         let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
         let held = held.count();
         let in_flight = number(open.len() - held);
-        Ok(RecordCount { records, is_exact: true, held: number(held), in_flight, oldest_held })
+        let held = number(held);
+        Ok(RecordCount { records, is_exact: true, held, in_flight, oldest_held, at })
     }
 
     async fn audit(

@@ -10,7 +10,8 @@ SELECT CASE WHEN (SELECT records FROM counted) <= 100000 THEN (SELECT records FR
        (SELECT records FROM counted) <= 100000 AS is_exact,
        count(*) AS watched,
        count(*) FILTER (WHERE r.held) AS held,
-       min(r.first_seen) FILTER (WHERE r.held) AS oldest_held
+       min(r.first_seen) FILTER (WHERE r.held) AS oldest_held,
+       {now} AS at
 FROM (
     SELECT first_seen,
            state = 3 OR (state = 1 AND abandoned = 1 AND lease_until <= {now}) AS held
