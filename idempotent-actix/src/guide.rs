@@ -17,7 +17,8 @@
 //! * [`testing`]: tests of your handlers
 //!
 //! # Run
-//! * [`operating`]: limits, sizing, purging, held keys, deployments
+//! * [`operating`]: limits, sizing, purging, logs, deployments
+//! * [`operators`]: held keys, finding a record, forgetting and erasing, the log of decisions
 //! * [`postgres`], [`sqlite`], [`redis`]: each store in production
 //! * [`failures`]: what happens when something fails, and what is not guaranteed
 //! * [`security`]: scopes, fingerprints, stored data
@@ -64,6 +65,7 @@ guides! {
     sessions
     testing
     operating
+    operators
     postgres
     sqlite
     redis
