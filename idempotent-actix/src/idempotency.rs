@@ -119,7 +119,7 @@ impl Idempotency {
         self.inner.operations.is_closed()
     }
 
-    /// Computes the id of a key's record, for [`look_up`](Self::find_record) and
+    /// Computes the id of a key's record, for [`find_record`](Self::find_record) and
     /// [`resolve`](Self::resolve).
     ///
     /// `operation` is the `name` of the attribute. If the attribute has no `name`, it is the method
@@ -211,7 +211,7 @@ impl Idempotency {
     /// response, and [`recording_of`](crate::job::recording_of) one of the result of a job. With
     /// `None`, the key is released, and the next request runs the handler.
     ///
-    /// `actor` says who decides and why; a store with an
+    /// `actor` names who decides and why. A store that implements
     /// [`Administration`](crate::store::Administration) keeps that in a log that outlives the
     /// record. `seen` is the result of [`find_record`](Self::find_record). If the key is no longer
     /// held, or another attempt has claimed it since, nothing changes and the outcome is
@@ -236,8 +236,9 @@ impl Idempotency {
         administrator.resolve(id, &seen.record.owner, &resolution, actor).await
     }
 
-    /// Returns what operators need: lists of records, a record by a part of its id, the log of what
-    /// was decided, and the decisions to forget a response or to erase a principal.
+    /// Returns the calls for operators: they list records, find a record by a part of its id,
+    /// forget a response, erase the records of a principal, and read the log of decisions. The
+    /// guide [For operators](crate::guide::operators) has examples.
     #[must_use]
     pub fn administrator(&self) -> Administrator {
         self.inner.runtime.administrator()

@@ -4,16 +4,20 @@ use std::fmt::{self, Write as _};
 
 use crate::clock::Timestamp;
 
-/// What has happened to an operation, in the order in which the store has written it.
+/// What has happened to an operation: the latest 16 entries, in the order in which the store has
+/// written them.
 ///
-/// It has the latest 16 entries. Each was written in the same atomic step as the change that it
-/// tells of, by the store's clock. Renewals, notes and replays have no entries.
+/// An entry is written in the same atomic step as the change of the record that it describes. What
+/// a store cannot see, [`RenewalLost`](Kind::RenewalLost), [`Fenced`](Kind::Fenced) and
+/// [`Deferred`](Kind::Deferred), is added by the runtime in a call of its own; if that call fails,
+/// the entry is missing. Renewals, notes and replays have no entries. Times are those of the
+/// store's clock.
 ///
 /// # Encoding
 /// [`encode`](Self::encode) and [`decode`](Self::decode) convert a history to the text that a store
-/// keeps: for each entry a [letter](Kind::letter) and its time in milliseconds, as 11 hexadecimal
-/// digits. A step of a store thus appends 12 characters, and keeps the last
-/// [`MAX_CHARACTERS`](Self::MAX_CHARACTERS).
+/// keeps: for each entry a [letter](Kind::letter) and its time in milliseconds since the Unix
+/// epoch, as 11 hexadecimal digits. To add an entry, a store appends 12 characters and keeps the
+/// last [`MAX_CHARACTERS`](Self::MAX_CHARACTERS).
 ///
 /// ```
 /// use idempotent_core::{History, history::Kind, clock::Timestamp};
@@ -26,12 +30,12 @@ use crate::clock::Timestamp;
 /// ```
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct History {
-    /// Each with its letter in the highest byte, the oldest first. Zero is no entry.
+    /// The entries, the oldest first, each with its letter in the highest byte. Zero is no entry.
     entries: [u64; Self::MAX_ENTRIES],
 }
 
 impl History {
-    /// The maximum number of entries; after that a new one replaces the oldest.
+    /// The maximum number of entries. One more removes the oldest.
     pub const MAX_ENTRIES: usize = 16;
 
     /// The maximum length of the [encoded](Self::encode) text.
@@ -159,21 +163,23 @@ macro_rules! kinds {
 kinds! {
     /// The first attempt claimed the key.
     Claimed = b'c',
-    /// The lease of the attempt before had ended, and the next one claimed the key.
+    /// The lease of the previous attempt had expired, and the next attempt claimed the key.
     TakenOver = b't',
     /// The attempt ended without an outcome, and the next request may run the operation again.
     Abandoned = b'a',
-    /// The outcome became unknown: the key is held until somebody resolves it.
+    /// The outcome became unknown: the key is held until its attempt completes after all, or an
+    /// operator resolves it.
     Held = b'h',
     /// The attempt completed the operation.
     Completed = b'd',
     /// An operator completed the operation.
     Resolved = b'r',
-    /// The attempt could not renew its lease: another one had the key.
+    /// A running attempt could not renew its lease, because it no longer owned the key.
     RenewalLost = b'l',
-    /// An attempt that no longer had the key tried to end it; nothing was changed.
+    /// An attempt that no longer owned the key tried to complete, release or abandon it, which
+    /// changed nothing.
     Fenced = b'f',
-    /// The end of the attempt reached the store only later, since the store had failed.
+    /// The end of the attempt reached the store late, because an earlier call had failed.
     Deferred = b's',
 }
 

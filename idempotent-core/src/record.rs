@@ -51,7 +51,7 @@ pub struct Record {
     pub status: Option<u16>,
     /// What the handler has noted about its work.
     pub notes: Notes,
-    /// What has happened to the operation.
+    /// What has happened to the operation: its latest 16 events.
     pub history: History,
 }
 

@@ -313,7 +313,7 @@ impl Runtime {
         self.parts.store.call(|store| store.resumable(&operation, after, limit)).await
     }
 
-    /// Returns what operators need: lists of records, and decisions about them.
+    /// Returns the calls for operators: lists of records, and decisions about them.
     #[must_use]
     pub fn administrator(&self) -> Administrator {
         Administrator::new(self.parts.clone())

@@ -195,8 +195,8 @@ pub trait Store: Send + Sync + 'static {
         None
     }
 
-    /// Returns what operators need of the store, or `None` if it has neither lists nor a log of
-    /// their decisions, which is the default.
+    /// Returns the lists of records and the log of operators' decisions, or `None` if the store has
+    /// neither, which is the default.
     fn administration(&self) -> Option<&dyn Administration> {
         None
     }

@@ -114,8 +114,8 @@ impl FingerprintKeys {
         self.signing().map_or(principal, |(_, mac)| signed_principal(mac, principal))
     }
 
-    /// Returns every digest by which a record may show a principal: signed with each key of this
-    /// set, and plain.
+    /// Returns every digest under which records may have a principal: signed with each key of this
+    /// set, and unsigned.
     #[must_use]
     pub fn all_signed(&self, principal: Principal) -> Vec<Principal> {
         let signed = self.keys.iter().map(|(_, mac)| signed_principal(mac, principal));

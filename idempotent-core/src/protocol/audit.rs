@@ -1,4 +1,4 @@
-//! What is kept of the decisions of operators.
+//! The log of operators' decisions.
 
 use std::{fmt, str::FromStr};
 
@@ -12,7 +12,7 @@ use crate::{
 
 use super::PagePosition;
 
-/// Who decides about a record, and why.
+/// Who decides about a record, and why. The log shows both.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Actor {
@@ -23,14 +23,15 @@ pub struct Actor {
 }
 
 impl Actor {
-    /// Creates an actor. Of each text the first 255 bytes are kept.
+    /// Creates an actor. Each text is cut to its first 255 bytes, at the end of a character, and
+    /// control characters are replaced with U+FFFD.
     #[must_use]
     pub fn new(name: &str, reason: &str) -> Self {
         Self { name: ShortText::truncated(name), reason: ShortText::truncated(reason) }
     }
 }
 
-/// What an operator has done with a record.
+/// What an operator has done to a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum AuditAction {
@@ -40,7 +41,7 @@ pub enum AuditAction {
     Release,
     /// Removed a record.
     Forget,
-    /// Removed a record with all others of its principal.
+    /// Removed a record because all records of its principal were to be removed.
     Erase,
 }
 
@@ -89,7 +90,7 @@ pub enum AuditedState {
 }
 
 impl AuditedState {
-    /// The state of a record at `now`.
+    /// Returns the state of a record at `now`.
     #[must_use]
     pub fn of(record: &Record, now: Timestamp) -> Self {
         match record.state {
@@ -134,8 +135,10 @@ impl FromStr for AuditedState {
 #[error("an entry of the audit log cannot be read")]
 pub struct AuditError;
 
-/// A decision of an operator about one record. It outlives the record: a store writes it to a log
-/// of its own, in the same atomic step as the change.
+/// A decision of an operator about one record. A store writes it to a log beside the records, in
+/// the same atomic step as the change, so that it outlives the record.
+///
+/// It contains no key, no scope and none of the record's bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AuditEntry {
@@ -145,9 +148,9 @@ pub struct AuditEntry {
     pub id: RecordId,
     /// The name of its operation. Empty if it had none.
     pub operation: ShortText,
-    /// Its principal, if it had one.
+    /// The digest of its principal, if it had one.
     pub principal: Option<Principal>,
-    /// The reference that its handler had set.
+    /// The reference that its handler had set, if any.
     pub reference: Option<ShortText>,
     /// Its state before.
     pub before: AuditedState,
@@ -158,7 +161,8 @@ pub struct AuditEntry {
 }
 
 impl AuditEntry {
-    /// Creates an entry about a record that was in this state, and is absent afterwards.
+    /// Creates an entry about a record that was in the state `before` and is absent afterwards. Set
+    /// the other fields by assignment.
     #[must_use]
     pub const fn new(
         action: AuditAction,
@@ -178,7 +182,7 @@ impl AuditEntry {
         }
     }
 
-    /// Creates an entry about a record that was seen at `now`, and is absent afterwards.
+    /// Creates an entry about a record that was read at `now` and is absent afterwards.
     #[must_use]
     pub fn about(
         action: AuditAction,
@@ -220,7 +224,7 @@ impl Audited {
 pub struct AuditPage {
     /// The entries.
     pub entries: Vec<Audited>,
-    /// Where the next page begins. `None`: there is no other page.
+    /// Where the next page begins. `None` on the last page.
     pub next: Option<PagePosition>,
 }
 

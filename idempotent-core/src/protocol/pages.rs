@@ -13,8 +13,8 @@ use crate::{
     short_text::ShortText,
 };
 
-/// Where a page of a list begins. Only the store that returned it can read it; `Display` writes a
-/// text for the caller to send back, which [`FromStr`] reads.
+/// Where a page of a list begins. Its content means something only to the store that returned it.
+/// `Display` writes a text that a caller can keep, such as in a URL, and [`FromStr`] reads it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PagePosition(ShortText);
 
@@ -104,19 +104,21 @@ pub enum ListedState {
     Completed,
 }
 
-/// Which records a list has. The default is all of them.
+/// Selects the records of a list. A record has to meet every condition that is set; the default
+/// selects all records.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RecordFilter {
-    /// Their state.
+    /// Only records in this state.
     pub state: Option<ListedState>,
-    /// The name of their operation.
+    /// Only records of the operation with this name.
     pub operation: Option<ShortText>,
-    /// Their principal: one of these. Empty: any, or none.
+    /// Only records of one of these principals. If empty, also records without a principal.
     pub principals: Vec<Principal>,
-    /// Their reference.
+    /// Only records with this reference.
     pub reference: Option<ShortText>,
-    /// They were first claimed at least this long ago.
+    /// Only records that were first claimed at least this long ago, by the store's clock. Fractions
+    /// of a millisecond are ignored.
     pub older_than: Option<Duration>,
 }
 
@@ -127,7 +129,7 @@ impl RecordFilter {
         Self { state: Some(state), ..Self::default() }
     }
 
-    /// Returns whether a list has this record at `now`.
+    /// Returns whether the filter selects this record at `now`.
     #[must_use]
     pub fn matches(&self, record: &Record, now: Timestamp) -> bool {
         let is_state = |state: &ListedState| match (state, &record.state) {
@@ -182,8 +184,8 @@ pub struct RecordPage {
     pub records: Vec<ListedRecord>,
     /// When they were read, by the store's clock.
     pub at: Timestamp,
-    /// Where the next page begins. `None`: there is no other page. A page may have fewer records
-    /// than asked for, or none, although it is not the last one.
+    /// Where the next page begins. `None` on the last page. Any other page may have fewer records
+    /// than the limit, or none.
     pub next: Option<PagePosition>,
 }
 
@@ -203,8 +205,8 @@ impl RecordPage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RecordCount {
-    /// All records, also expired ones that are not purged yet. Estimated where counting would read
-    /// the whole store.
+    /// All records, including expired ones that are not purged yet. An estimate if counting them
+    /// would read the whole store.
     pub records: u64,
     /// Whether `records` is exact.
     pub is_exact: bool,
@@ -226,14 +228,15 @@ impl RecordCount {
     }
 }
 
-/// Which record an operator removes: the input of
+/// The removal of a record by an operator: the input of
 /// [`Administration::remove`](crate::store::Administration::remove).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Removal {
     /// The owner token of the record that the operator saw.
     pub seen: OwnerToken,
-    /// Whether it is removed also if it is held or in flight. Otherwise it stays then.
+    /// Whether the record is removed even if it is held or in flight. If false, such a record
+    /// stays, unless it has expired.
     pub live: bool,
 }
 
@@ -245,15 +248,16 @@ impl Removal {
     }
 
     /// Creates the removal of a record in any state that was seen with this owner. The next request
-    /// runs the operation again. An attempt that still runs is fenced, but a runtime then claims the
-    /// key anew to store the outcome, if no other attempt has it.
+    /// runs the operation again. An attempt that is still running finds no record when it ends; if
+    /// no other attempt has claimed the key, its runtime claims the key again and stores the
+    /// outcome.
     #[must_use]
     pub const fn of_any(seen: OwnerToken) -> Self {
         Self { seen, live: true }
     }
 }
 
-/// Bytes of a record that are replaced.
+/// Bytes of a record that can be replaced.
 #[derive(Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Contents {
@@ -266,7 +270,7 @@ pub struct Contents {
 }
 
 impl Contents {
-    /// The bytes of a record.
+    /// Returns the bytes of a record.
     #[must_use]
     pub fn of(record: &Record) -> Self {
         let recording = match &record.state {
@@ -288,7 +292,7 @@ impl fmt::Debug for Contents {
     }
 }
 
-/// Bytes of a record, and what they become: the input of
+/// A replacement of bytes of a record: the input of
 /// [`Administration::replace`](crate::store::Administration::replace).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]

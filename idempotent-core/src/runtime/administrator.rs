@@ -1,4 +1,4 @@
-//! What operators do with the records of a store.
+//! The calls for operators.
 
 use std::sync::Arc;
 
@@ -19,23 +19,29 @@ use crate::{
 /// The time limit of a call that may read the whole store, as a multiple of the time limit of a
 /// call that a client waits for.
 const TIMEOUTS: u32 = 6;
-/// How many records that begin with the same digits are told apart.
+/// How many records whose ids begin with the same digits are returned at most.
 const MAX_FOUND: u32 = 10;
 /// How many records an erasure reads at a time.
 const ERASED_AT_ONCE: u32 = 200;
 
-/// Lists the records of a store, and carries out the decisions of operators. From
-/// [`Runtime::administrator`](super::Runtime::administrator).
+/// Lists the records of a store, and executes the decisions of operators.
+/// [`Runtime::administrator`](super::Runtime::administrator) returns it.
 ///
-/// Each decision says who made it and why; the store keeps that in a log that outlives the record.
-/// Applications show these methods to people whom they have authorised: nothing here asks who
-/// calls.
+/// Each decision names who made it and why. The store keeps that in a log that outlives the record.
+/// No method checks who calls it: offer them only to people whom the application has authorized.
 ///
 /// # Errors
-/// Every method fails if the store fails, or with an
-/// [unsupported](StoreError::is_unsupported) error if it has no
-/// [`Administration`](crate::store::Administration). A call takes at most six times the
-/// [`store_timeout`](super::RuntimeOptions::store_timeout).
+/// Every method fails if the store fails. Except for [`look_up`](Self::look_up) and
+/// [`resolve`](Self::resolve), it fails with an [unsupported](StoreError::is_unsupported) error if
+/// the store has no [`Administration`](crate::store::Administration).
+///
+/// Each call to the store takes at most six times the
+/// [`store_timeout`](super::RuntimeOptions::store_timeout), and for these two methods at most the
+/// `store_timeout` itself.
+///
+/// # Cancel safety
+/// A list, a search or a count that is dropped changes nothing. A decision that is dropped may or
+/// may not have taken effect, and the log has an entry if it has. It may be repeated.
 #[derive(Clone)]
 pub struct Administrator {
     parts: Arc<RuntimeParts>,
@@ -44,23 +50,24 @@ pub struct Administrator {
 /// The records whose ids begin with some digits. The result of [`Administrator::find`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FoundRecord {
-    /// There is none.
+    /// There is no such record.
     Absent,
-    /// There is one.
+    /// There is exactly one.
     One(Box<ListedRecord>),
-    /// There are several: give more digits. Contains the first ten of them.
+    /// There are several, of which this contains up to ten. More digits tell them apart.
     Ambiguous(Vec<ListedRecord>),
 }
 
-/// What was done about some records of a principal. The result of [`Administrator::erase`].
+/// The outcome for some of the records of a principal. The result of [`Administrator::erase`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ErasedPage {
     /// How many records were removed.
     pub erased: u64,
-    /// The records that stay, because they are held or in flight.
+    /// The records that were not removed, because they are held or in flight, or because another
+    /// attempt or a purge has changed them since they were read.
     pub left: Vec<ListedRecord>,
-    /// Where to go on. `None`: all records were read.
+    /// Where the next call continues. `None` if all records were read.
     pub next: Option<PagePosition>,
 }
 
@@ -69,18 +76,20 @@ impl Administrator {
         Self { parts }
     }
 
-    /// Returns the digests by which records may show the principal of a scope, for
-    /// [`RecordFilter::principals`]: signed with each of the
-    /// [`fingerprint_keys`](super::RuntimeOptions::fingerprint_keys), and plain.
+    /// Returns the digests under which records may have the principal of a scope, for
+    /// [`RecordFilter::principals`] and [`erase`](Self::erase): signed with each of the
+    /// [`fingerprint_keys`](super::RuntimeOptions::fingerprint_keys), and unsigned.
     #[must_use]
     pub fn principals(&self, scope: &ScopeId) -> Vec<Principal> {
         self.parts.options.fingerprint_keys.all_signed(scope.principal())
     }
 
-    /// Returns a page of the records that may need somebody: the held ones, those in flight that
-    /// would be held if they were abandoned, and those in flight whose lease was renewed, by their
-    /// age. Its cost depends on their number, not on that of all records. See
-    /// [`Administration::watched`].
+    /// Returns a page of up to `limit` of the records that may need an operator, the oldest first:
+    /// those that are held, those in flight that would be held if they were abandoned, and those in
+    /// flight whose lease was renewed. The time that it takes depends on the number of these
+    /// records, not on that of all records. See [`Administration::watched`].
+    ///
+    /// For the next page, pass [`RecordPage::next`] as `after`.
     pub async fn watched(
         &self,
         filter: &RecordFilter,
@@ -90,8 +99,9 @@ impl Administrator {
         self.call("list", async |store| store.watched(filter, after, limit).await).await
     }
 
-    /// Returns a page of all records. It reads the whole store, page by page; a page may be empty
-    /// although it is not the last one. See [`Administration::scan`].
+    /// Returns a page of up to `limit` of all records, in no particular order. All pages together
+    /// read the whole store; a page may be empty although it is not the last one. See
+    /// [`Administration::scan`].
     pub async fn scan(
         &self,
         filter: &RecordFilter,
@@ -101,8 +111,8 @@ impl Administrator {
         self.call("scan", async |store| store.scan(filter, after, limit).await).await
     }
 
-    /// Returns the record whose id begins with these hexadecimal digits, such as the 8 that logs
-    /// show. An odd number of them will do.
+    /// Returns the record whose id begins with these hexadecimal digits: 1 to 64 of them, such as
+    /// the 8 that log lines have.
     ///
     /// # Errors
     /// The outer result fails if the text is not the beginning of an id.
@@ -122,15 +132,16 @@ impl Administrator {
         Ok(found)
     }
 
-    /// Reads a whole record. Returns `None` if the key is absent.
+    /// Reads a record with its recording, steps and input. Returns `None` if it is absent or has
+    /// expired.
     pub async fn look_up(&self, id: &RecordId) -> Result<Option<Snapshot>, StoreError> {
         self.parts.store.call(|store| store.look_up(id)).await
     }
 
-    /// Resolves a held key, if the attempt that the operator saw still owns it. The call may be
-    /// repeated.
+    /// Resolves a held key, if the attempt that the operator saw still owns it. After an error the
+    /// call may be repeated; if it had taken effect, the outcome is then a conflict.
     ///
-    /// This works on a store without [`Administration`] too, which keeps no log.
+    /// A store without [`Administration`] also resolves keys, but keeps no log.
     pub async fn resolve(
         &self,
         id: &RecordId,
@@ -156,9 +167,9 @@ impl Administrator {
         Ok(outcome)
     }
 
-    /// Removes a completed record that was seen with this owner, so that its key is free again.
-    /// Returns whether it was removed: it stays if another attempt has it by now, or if it is held
-    /// or in flight.
+    /// Removes a completed record that was seen with this owner: the next request with its key runs
+    /// the operation again. Returns whether the record was removed. It stays if another attempt
+    /// owns it by now, or if it is held or in flight.
     pub async fn forget(
         &self,
         id: &RecordId,
@@ -171,12 +182,16 @@ impl Administrator {
         self.call("forget", async |store| store.remove(id, &removal, &about).await).await
     }
 
-    /// Removes some records of these [principals](Self::principals): call it again with
-    /// [`ErasedPage::next`] until that is `None`. Records that are held or in flight are left, and
-    /// reported, unless `live` is true. An attempt whose record is removed while it runs stores its
-    /// outcome in a new record, as after any loss of a record: erase that one later.
+    /// Removes up to 200 records of these [principals](Self::principals), each in a call of its
+    /// own. Call it again with [`ErasedPage::next`] as `after` until that is `None`: all calls
+    /// together read the whole store. Without principals, nothing is removed.
     ///
-    /// A record that is claimed meanwhile may not be found.
+    /// Records that are held or in flight stay and are returned, unless `live` is true. If the
+    /// record of a running attempt is removed, the attempt stores its outcome in a new record, as
+    /// after any loss of a record: erase that one later.
+    ///
+    /// A record that is claimed between the first and the last of these calls may be missed. The
+    /// log keeps the digest of the principal and the reference of each removed record.
     pub async fn erase(
         &self,
         principals: &[Principal],
@@ -205,13 +220,14 @@ impl Administrator {
         Ok(page)
     }
 
-    /// Counts the records: exactly those that are [watched](Self::watched), and the others as
-    /// exactly as is cheap.
+    /// Counts the records: the [watched](Self::watched) ones exactly, and all of them as exactly as
+    /// is possible without reading the whole store.
     pub async fn count(&self) -> Result<RecordCount, StoreError> {
         self.call("count", async |store| store.count().await).await
     }
 
-    /// Returns a page of the log of operators' decisions, the latest first.
+    /// Returns a page of up to `limit` entries of the log of operators' decisions, the latest
+    /// first.
     pub async fn audit(
         &self,
         after: Option<&PagePosition>,

@@ -12,22 +12,29 @@ use crate::{
     record_id::RecordId,
 };
 
-/// What operators need of a store: lists, counts, removals, and the log of what they did.
+/// What operators need of a store: lists of records, counts, removals, and the log of operators'
+/// decisions.
 ///
-/// None of it is part of a request, so a call may cost more than those of [`Store`](crate::Store),
-/// but no record costs more for it: see [`watched`](Self::watched).
+/// Requests call only [`tell`](Self::tell). The other methods may take longer than those of
+/// [`Store`](crate::Store), but a store must not slow down every request for them: it keeps an
+/// index of the [watched](Self::watched) records only.
 ///
-/// Lists include records that have expired and are not purged yet, because their bytes are still
-/// there. A call with a [position](PagePosition) that this list has not returned fails with a
-/// permanent error.
+/// Scans include records that have expired and are not purged yet, because their bytes are still
+/// there. The other lists may include them.
 ///
-/// Errors and cancel safety are those of [`Store`](crate::Store).
+/// # Errors
+/// As for [`Store`](crate::Store). A method that is called with a [position](PagePosition) in
+/// another list fails with a permanent error. A record that cannot be read makes a list fail with
+/// an error that names it, or is left out, as the store documents.
+///
+/// # Cancel safety
+/// As for [`Store`](crate::Store): a call that is dropped may or may not have taken effect.
 #[async_trait]
 pub trait Administration: Send + Sync {
-    /// Returns a page of the records that may need somebody: in the order of their first claim,
-    /// those that are held, those in flight that would be held if they were abandoned, and those in
-    /// flight whose lease was renewed. The time that a page takes depends on their number, not on
-    /// the number of all records.
+    /// Returns a page of up to `limit` of the records that may need an operator, in the order of
+    /// their first claim: those that are held, those in flight that would be held if they were
+    /// abandoned, and those in flight whose lease was renewed. The time that a page takes depends
+    /// on the number of these records, not on that of all records.
     ///
     /// A store may also return other records in flight, but none that is completed.
     async fn watched(
@@ -37,8 +44,8 @@ pub trait Administration: Send + Sync {
         limit: u32,
     ) -> Result<RecordPage, StoreError>;
 
-    /// Returns a page of all records, in an order that the store chooses. It reads the whole store,
-    /// a part for each page, so most pages may be empty.
+    /// Returns a page of up to `limit` of all records, in an order that the store chooses. All
+    /// pages together read the whole store, each a part of it, so most pages may be empty.
     ///
     /// A record that is in the store from the first page to the last one is on at least one of
     /// them, and may be on several.
@@ -72,13 +79,15 @@ pub trait Administration: Send + Sync {
     /// [`transition::replace`](crate::transition::replace) defines the outcomes.
     async fn replace(&self, id: &RecordId, replacement: &Replacement) -> Result<bool, StoreError>;
 
-    /// Adds an entry to the history of a record, if there is one.
+    /// Adds an entry to the history of a record, if the record exists. A client may wait for it.
     async fn tell(&self, id: &RecordId, kind: Kind) -> Result<(), StoreError>;
 
-    /// Counts the records.
+    /// Counts the records: the [watched](Self::watched) ones exactly, and all of them as exactly as
+    /// is possible without reading the whole store.
     async fn count(&self) -> Result<RecordCount, StoreError>;
 
-    /// Returns a page of the log of operators' decisions, the latest first.
+    /// Returns a page of up to `limit` entries of the log of operators' decisions, the latest
+    /// first.
     async fn audit(
         &self,
         after: Option<&PagePosition>,

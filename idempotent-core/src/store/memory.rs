@@ -69,7 +69,8 @@ const SHARDS_A_TURN: usize = 16;
 /// claims of other principals are still granted. Claims without a principal, such as those in the
 /// global scope, have no such limit.
 ///
-/// The log of operators' decisions has the latest 10,000.
+/// The log of operators' decisions keeps the latest 10,000 entries. Lists, searches and counts read
+/// all records.
 ///
 /// # Examples
 /// ```

@@ -42,9 +42,9 @@ pub fn resolve(
     }
 }
 
-/// Removes a record that an operator saw with this owner. A record that is held or in flight stays
-/// unless the removal says that it may go too, except that an expired one is always removed.
-/// Returns whether the record was removed.
+/// Removes a record that an operator saw with this owner. Unless the removal includes live records,
+/// one that is held or in flight stays if it has not expired. Returns whether the record was
+/// removed.
 #[must_use]
 pub fn remove(record: Option<&Record>, removal: &Removal, now: Timestamp) -> (Change, bool) {
     let may_go = |record: &&Record| {
@@ -94,8 +94,8 @@ pub fn replace(record: Option<&Record>, replacement: &Replacement) -> (Change, b
     (Change::Put(Record { state, notes, ..record.clone() }), true)
 }
 
-/// Adds an entry to the history of a record, in any state. That of an expired record is never read
-/// again.
+/// Adds an entry to the history of a record in any state, even of an expired one, whose history is
+/// not read again.
 #[must_use]
 pub fn tell(record: Option<&Record>, kind: Kind, now: Timestamp) -> Change {
     record.map_or(Change::Keep, |record| Change::Put(record.clone().told(kind, now)))

@@ -42,10 +42,10 @@ use idempotent_sql::fence;
 /// most 5 seconds for a connection and 10 seconds for a response. A handler must not end the
 /// [transaction] that it gets.
 ///
-/// [Operators' lists](idempotent_core::store::Administration) are read by indexes, and a scan with
-/// a filter reads 2,000 records at a time, in the order of the ids. The number of records is what
-/// the server estimated when it last analyzed the table. A decision and its entry in the log are
-/// one statement.
+/// [Lists for operators](idempotent_core::store::Administration) use indexes. A scan with a filter
+/// reads 2,000 records for each page, in the order of the ids. The number of all records is the
+/// server's estimate from when it last analyzed the table. A decision and its entry in the log are
+/// one statement. A record that cannot be read makes its page fail, with an error that names it.
 ///
 /// Call [`migrate`](Self::migrate) once before the first claim. To run migrations with another
 /// tool, use the SQL in `MIGRATIONS.md` of the repository. The guide [Postgres in production] has

@@ -43,10 +43,11 @@ const END_RESENT: Duration = Duration::from_millis(1_500);
 /// open, and only the store can commit it: whatever a handler writes after a `COMMIT` or `ROLLBACK`
 /// of its own, or of SQLite, fails and is undone.
 ///
-/// [Operators' lists](idempotent_core::store::Administration) are read by indexes, and a scan with
-/// a filter reads 2,000 records at a time, in the order of the ids. Up to 100,000 records are
-/// counted exactly; beyond that, the count includes the gaps that removed records have left. A
-/// decision and its entry in the log are one transaction.
+/// [Lists for operators](idempotent_core::store::Administration) use indexes. A scan with a filter
+/// reads 2,000 records for each page, in the order of the ids. Up to 100,000 records are counted
+/// exactly; beyond that, the count includes the gaps that removed records have left. A decision and
+/// its entry in the log are one transaction. A record that cannot be read makes its page fail, with
+/// an error that names it.
 ///
 /// Call [`migrate`](Self::migrate) once before the first claim. [`options`](Self::options) changes
 /// the defaults. The guide [SQLite in production] has the files, connections, time limits, and what
