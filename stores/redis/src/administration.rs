@@ -42,16 +42,19 @@ fn limited(limit: u32) -> usize {
     usize::try_from(limit).unwrap_or(usize::MAX)
 }
 
-/// In a cluster, a call that reads all watched records or the log asks each slot for its part, in a
-/// few large writes; a prefix with a hash tag has one list and one log. It fails if one master does
-/// not respond. An entry whose record has ended without removing it, because it has expired or its
-/// slot was moving, is dropped when a list meets it, from an hour after its first claim on.
+/// In a cluster, a call that lists watched records or reads the log asks each slot for its part, in
+/// a few large writes, and fails if one master does not respond. A prefix with a hash tag has one
+/// list and one log.
+///
+/// An entry of the watch list stays if its record expires, or ends while its slot is moving to
+/// another node. A list that reads such an entry drops it, but not within an hour of the first
+/// claim.
 #[async_trait]
 impl Administration for RedisStore {
-    /// Looks at no more than 1,000 of the watched records at a time, so a page may have fewer
-    /// records than `limit` although it is not the last one. Records that cannot be read are
-    /// skipped, and so are expired ones. A record whose slot was moving to another node of a
-    /// cluster when it was claimed may be on two pages.
+    /// Reads at most 1,000 watched records for each page, so a page may have fewer records than
+    /// `limit` although it is not the last one. Records that cannot be read are left out, and so
+    /// are expired ones. A record that was claimed while its slot was moving to another node of a
+    /// cluster may be on two pages.
     async fn watched(
         &self,
         filter: &RecordFilter,
@@ -65,10 +68,11 @@ impl Administration for RedisStore {
         Ok(RecordPage::new(records, at, next))
     }
 
-    /// Reads about 1,000 keys of the database at a time, also those of others, and in a cluster one
-    /// node after the other. If servers have been added, have failed over or have exchanged slots
-    /// since the last page, the scan starts again. Records that cannot be read are skipped. A
-    /// server that restarts between two pages may hide some of its records.
+    /// Reads about 1,000 keys of the database for each page, including keys of other applications,
+    /// and in a cluster one node after the other. If servers have been added, have failed over or
+    /// have exchanged slots since the previous page, the scan starts again. Records that cannot be
+    /// read are left out. If a server restarts between two pages, some of its records may be
+    /// missed.
     async fn scan(
         &self,
         filter: &RecordFilter,
@@ -79,8 +83,8 @@ impl Administration for RedisStore {
         scan::page(&self.engine, filter, after, limited(limit)).await.map_err(of("scan"))
     }
 
-    /// Reads one record if the range is one id. Otherwise it goes through the keys of all servers
-    /// until it has found `limit` records: a few seconds for a million keys.
+    /// Reads one record if the range is one id. Otherwise reads the keys of all servers until
+    /// `limit` records are found, which takes a few seconds for a million keys.
     async fn find(
         &self,
         first: &RecordId,
@@ -125,14 +129,15 @@ impl Administration for RedisStore {
         told.map(drop).map_err(of("tell"))
     }
 
-    /// The number of records is that of the keys of the database, with those of others. It reads
-    /// all watched records, so it takes time in proportion to their number.
+    /// The number of all records is the number of keys of the database, including keys of other
+    /// applications. Reads all watched records, so the time depends on their number.
     async fn count(&self) -> Result<RecordCount, StoreError> {
         count(&self.engine).await.map_err(of("count"))
     }
 
-    /// The log is a stream beside the records, which is not trimmed: each entry takes about 220
-    /// bytes, and more with a long reason, until somebody removes it with `XTRIM`. Entries that cannot be read are skipped.
+    /// The log is a stream beside the records, which the store never trims: use `XTRIM` to limit
+    /// it. An entry takes about 220 bytes, or more with a long reason. Entries that cannot be read
+    /// are left out.
     async fn audit(
         &self,
         after: Option<&PagePosition>,

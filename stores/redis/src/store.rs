@@ -164,8 +164,8 @@ impl Store for RedisStore {
         claim::look_up(&self.engine, id).await.map_err(of("look up"))
     }
 
-    /// While the record's slot moves to another node of a cluster, it may fail with a transient
-    /// error: no script can change the record and the log together.
+    /// May fail with a transient error while the record's slot moves to another node of a cluster,
+    /// because no script can then change the record and the log together.
     async fn resolve(
         &self,
         id: &RecordId,
