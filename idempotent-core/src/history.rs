@@ -9,7 +9,7 @@ use crate::clock::Timestamp;
 ///
 /// An entry is written in the same atomic step as the change of the record that it describes. What
 /// a store cannot see, [`RenewalLost`](Kind::RenewalLost), [`Fenced`](Kind::Fenced) and
-/// [`Deferred`](Kind::Deferred), is added by the runtime in a call of its own; if that call fails,
+/// [`Deferred`](Kind::Deferred), is added by the runtime in a separate call; if that call fails,
 /// the entry is missing. Renewals, notes and replays have no entries. Times are those of the
 /// store's clock.
 ///
