@@ -3,13 +3,17 @@
 use std::{fmt, panic::Location, sync::Arc, time::Duration};
 
 use actix_web::{HttpRequest, HttpResponse, http::header::HeaderName};
-use idempotent_core::{OnAbandon, Runtime, Store, runtime::RuntimeOptions};
+use idempotent_core::{
+    OnAbandon, Runtime, Store,
+    runtime::{HeldOperation, RuntimeOptions},
+};
 use idempotent_http::{key::KeyRule, recording::RecordRule};
 
 use crate::{
     declaration,
     fingerprint::FingerprintKeys,
     idempotency::{HandleOrigin, Idempotency, short_name},
+    observation::Observation,
     problem::Problem,
     settings::{Settings, StoreFailurePolicy},
 };
@@ -23,9 +27,16 @@ impl Idempotency {
 
     /// Returns a builder, to create a handle with this store and other settings.
     pub fn builder<S: Store>(store: S) -> IdempotencyBuilder {
-        let (store, options) = (Arc::new(store), RuntimeOptions::default());
+        let store = Arc::new(store);
+        #[cfg_attr(not(feature = "metrics"), expect(unused_mut, reason = "nothing is counted"))]
+        let mut options = RuntimeOptions::default();
+        #[cfg(feature = "metrics")]
+        {
+            options.count_every = Some(Duration::from_secs(60));
+        }
         let (store_name, settings) = (short_name::<S>(), Settings::default());
-        IdempotencyBuilder { store, store_name, options, settings }
+        let observation = Observation::default();
+        IdempotencyBuilder { store, store_name, options, settings, observation }
     }
 }
 
@@ -40,6 +51,7 @@ pub struct IdempotencyBuilder {
     store_name: &'static str,
     options: RuntimeOptions,
     settings: Settings,
+    observation: Observation,
 }
 
 impl IdempotencyBuilder {
@@ -269,6 +281,41 @@ impl IdempotencyBuilder {
         self
     }
 
+    /// Sets a function that is called for each key that becomes held, to page somebody: the outcome
+    /// of its operation is unknown, and no request runs it until an operator
+    /// [resolves](Idempotency::resolve) the key.
+    ///
+    /// It is called at most once for each attempt, on the thread that held the key, while a client
+    /// may wait: hand the news over, to a channel for example, and return. If it panics, that is
+    /// logged. If the process dies at that moment, or the lease of a dead process has expired and
+    /// no request has used the key since, nobody is called: watch the metric `idempotency_held`, or
+    /// [list](Idempotency::administrator) the held keys, as well.
+    ///
+    /// ```
+    /// use idempotent_actix::{Idempotency, store::MemoryStore};
+    ///
+    /// let (pager, _page) = std::sync::mpsc::channel();
+    /// let idempotency = Idempotency::builder(MemoryStore::new())
+    ///     .on_held(move |held| drop(pager.send(held.to_string())))
+    ///     .build();
+    /// # let _ = idempotency;
+    /// ```
+    #[must_use]
+    pub fn on_held(mut self, call: impl Fn(&HeldOperation) + Send + Sync + 'static) -> Self {
+        self.observation.on_held = Some(Box::new(call));
+        self
+    }
+
+    /// Sets the average time between two counts of the records in the store, for the
+    /// [metrics](crate::metrics); the default is a minute. A count costs about a millisecond, and
+    /// more with very many held records or with SQLite. `None` counts nothing.
+    #[cfg(feature = "metrics")]
+    #[must_use]
+    pub fn count_every(mut self, interval: Option<Duration>) -> Self {
+        self.options.count_every = interval;
+        self
+    }
+
     /// Builds the handle. Call it before `HttpServer::new`, and put a clone of the handle into each
     /// `App::app_data`.
     #[must_use]
@@ -284,7 +331,10 @@ impl IdempotencyBuilder {
         create: impl FnOnce(Arc<dyn Store>, RuntimeOptions) -> Runtime,
     ) -> Idempotency {
         log_build_on_worker();
-        let mut options = self.options;
+        let (mut options, observation) = (self.options, Arc::new(self.observation));
+        if observation.is_needed() {
+            options.observer = Some(observation.clone());
+        }
         let packages = declaration::packages();
         if let (None, [package]) = (&options.namespace, &*packages) {
             options.namespace = Some((*package).to_owned());
@@ -303,7 +353,7 @@ impl IdempotencyBuilder {
             }
         }
         let origin = HandleOrigin::new(self.store_name, Location::caller());
-        Idempotency::of_parts(runtime, self.settings, origin)
+        Idempotency::of_parts(runtime, self.settings, observation, origin)
     }
 }
 

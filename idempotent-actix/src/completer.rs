@@ -303,7 +303,10 @@ impl Completer {
         };
         let idempotency = self.idempotency.clone();
         let (policy, operation) = (operation.policy, operation.declaration);
-        let run = KeyedRun { idempotency, request, operation, policy, context };
+        let name = Some(operation.name).filter(|name| !name.is_empty());
+        let count = idempotency.request_count(name);
+        let name = name.map(Into::into);
+        let run = KeyedRun { idempotency, request, operation, name, count, policy, context };
         let response = run.resumed(attempt, handler).await;
         let outcome = response.extensions().get::<RequestOutcome>().copied();
         let outcome = outcome.map(|outcome| outcome.to_string());

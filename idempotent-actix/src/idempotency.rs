@@ -18,6 +18,7 @@ use tokio_util::task::TaskTracker;
 use crate::{
     declaration::{Declaration, packages},
     in_flight::OperationLimiter,
+    observation::{Observation, RequestCount},
     outcome::RequestOutcome,
     policy::PolicyConflict,
     problem::{Problem, ProblemKind},
@@ -53,6 +54,7 @@ pub struct Idempotency {
 struct Inner {
     runtime: Runtime,
     settings: Settings,
+    observation: Arc<Observation>,
     origin: HandleOrigin,
     /// Logs once that the process has other handles.
     others: Once,
@@ -63,11 +65,25 @@ struct Inner {
 }
 
 impl Idempotency {
-    pub(crate) fn of_parts(runtime: Runtime, settings: Settings, origin: HandleOrigin) -> Self {
+    pub(crate) fn of_parts(
+        runtime: Runtime,
+        settings: Settings,
+        observation: Arc<Observation>,
+        origin: HandleOrigin,
+    ) -> Self {
         let [in_flight, look_ups] = [settings.operations; 2].map(OperationLimiter::new);
         let operations = TaskTracker::new();
         let others = Once::new();
-        let inner = Inner { runtime, settings, origin, others, operations, in_flight, look_ups };
+        let inner = Inner {
+            runtime,
+            settings,
+            observation,
+            origin,
+            others,
+            operations,
+            in_flight,
+            look_ups,
+        };
         let inner = Arc::new(inner);
         check::register(&inner);
         Self { inner }
@@ -99,6 +115,18 @@ impl Idempotency {
 
     pub(crate) fn settings(&self) -> &Settings {
         &self.inner.settings
+    }
+
+    /// Prepares to count a request of the operation with this name, if it has one.
+    pub(crate) fn request_count(&self, operation: Option<&str>) -> RequestCount {
+        RequestCount::new(&self.inner.observation, operation)
+    }
+
+    /// Counts a request that was refused before its operation was known.
+    #[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "nothing is counted"))]
+    pub(crate) fn count_refused(&self, request: &HttpRequest, outcome: RequestOutcome) {
+        #[cfg(feature = "metrics")]
+        self.request_count(crate::metrics::operation_of(request).as_deref()).of(outcome);
     }
 
     pub(crate) fn operations(&self) -> &TaskTracker {

@@ -14,7 +14,7 @@ pub use idempotent_core::{
 };
 use serde::Serialize;
 
-use crate::idempotency::Idempotency;
+use crate::{idempotency::Idempotency, outcome::RequestOutcome};
 
 impl Idempotency {
     /// Runs `work` once for a key, or returns the result of the run that came first; see
@@ -88,11 +88,13 @@ impl Idempotency {
         F: Future<Output = Result<T, Failure<E>>>,
     {
         let run = self.has_namespace();
+        let count = self.request_count(Some(job.name));
         let run = run.map(|()| self.runtime().run(job, scope, key, input, work));
         let token = self.operations().token();
         async move {
             let result = run?.await;
             drop(token);
+            count.of(outcome_of(&result));
             result
         }
     }
@@ -127,11 +129,13 @@ impl Idempotency {
         F: Future<Output = Result<T, Failure<E>>>,
     {
         let run = self.has_namespace();
+        let count = self.request_count(Some(job.name));
         let run = run.map(|()| self.runtime().run_in_transaction(job, scope, key, input, work));
         let token = self.operations().token();
         async move {
             let result = run?.await;
             drop(token);
+            count.of(outcome_of(&result));
             result
         }
     }
@@ -140,6 +144,39 @@ impl Idempotency {
     fn has_namespace(&self) -> Result<(), StoreError> {
         let namespace = self.namespace().map(drop);
         namespace.map_err(|source| StoreError::permanent("settings", "choose a namespace", source))
+    }
+}
+
+/// The outcome of a run, by the words of a request.
+fn outcome_of<T, E>(result: &Result<Done<T>, RunError<E>>) -> RequestOutcome {
+    let replayed = |replayed| {
+        if replayed { RequestOutcome::Replayed } else { RequestOutcome::Ran }
+    };
+    match result {
+        Ok(done) => replayed(done.replayed),
+        Err(RunError::Final { replayed: is_replayed, .. }) => replayed(*is_replayed),
+        Err(RunError::Retryable { .. }) => RequestOutcome::Ran,
+        Err(RunError::Rejected(Rejection::InFlight { .. })) => RequestOutcome::InFlight,
+        Err(RunError::Rejected(Rejection::Mismatch { .. })) => RequestOutcome::KeyReused,
+        Err(RunError::Rejected(Rejection::Held { newly: false, .. }))
+        | Err(RunError::Lost { reused: true, .. }) => RequestOutcome::OutcomeUnknown,
+        Err(RunError::Rejected(Rejection::Held { newly: true, .. }))
+        | Err(RunError::Unknown { .. } | RunError::Other { held: true, .. }) => {
+            RequestOutcome::BecameHeld
+        }
+        Err(RunError::Other { held: false, .. } | RunError::Lost { reused: false, .. }) => {
+            RequestOutcome::HandlerFailed
+        }
+        Err(RunError::NotCommitted { transient: false, .. }) => RequestOutcome::HandlerFailed,
+        Err(RunError::NotCommitted { transient: true, .. } | RunError::Unreadable { .. }) => {
+            RequestOutcome::Unavailable
+        }
+        Err(RunError::Omitted) => RequestOutcome::Replayed,
+        Err(RunError::Input { .. } | RunError::EmptyScope) => RequestOutcome::Refused,
+        Err(RunError::Store { source, .. }) if source.is_share_exceeded() => {
+            RequestOutcome::Overloaded
+        }
+        Err(_) => RequestOutcome::Unavailable,
     }
 }
 

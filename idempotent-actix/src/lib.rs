@@ -23,7 +23,10 @@ pub mod internals;
 pub mod job;
 mod key_source;
 mod lookup;
+#[cfg(feature = "metrics")]
+pub mod metrics;
 mod not_run;
+mod observation;
 mod operation;
 mod outcome;
 mod policy;

@@ -12,7 +12,7 @@ use idempotent_http::recording::RecordRule;
 /// itself, together with the [`RecordId`](crate::RecordId) once the request has one. If one of the
 /// handler's own extractors refuses the request, the response has neither.
 ///
-/// `Display` writes a label in snake case, such as `became_held`; labels never change.
+/// [`label`](Self::label) and `Display` are the same text, such as `became_held`.
 ///
 /// The same outcome has a name at each level, from the store to the client:
 ///
@@ -71,17 +71,25 @@ pub enum RequestOutcome {
 }
 
 impl RequestOutcome {
-    /// Puts the outcome into the extensions of a response.
-    pub(crate) fn attach(self, mut response: HttpResponse) -> HttpResponse {
-        response.extensions_mut().insert(self);
-        response
-    }
-}
+    /// All outcomes.
+    pub const ALL: &[Self] = &[
+        Self::Ran,
+        Self::Replayed,
+        Self::InFlight,
+        Self::KeyReused,
+        Self::OutcomeUnknown,
+        Self::BecameHeld,
+        Self::Refused,
+        Self::HandlerFailed,
+        Self::HandlerTimedOut,
+        Self::Overloaded,
+        Self::Unavailable,
+    ];
 
-impl fmt::Display for RequestOutcome {
-    /// Writes the label of the outcome for logs and metrics, in snake case. Labels never change.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+    /// Returns the label of the outcome for logs and metrics, in snake case. Labels never change.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
             Self::Ran => "ran",
             Self::Replayed => "replayed",
             Self::InFlight => "in_flight",
@@ -93,7 +101,20 @@ impl fmt::Display for RequestOutcome {
             Self::HandlerTimedOut => "handler_timed_out",
             Self::Overloaded => "overloaded",
             Self::Unavailable => "unavailable",
-        })
+        }
+    }
+
+    /// Puts the outcome into the extensions of a response.
+    pub(crate) fn attach(self, mut response: HttpResponse) -> HttpResponse {
+        response.extensions_mut().insert(self);
+        response
+    }
+}
+
+impl fmt::Display for RequestOutcome {
+    /// Writes the [label](Self::label).
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.label())
     }
 }
 

@@ -26,6 +26,7 @@ use crate::{
     handle_of_request::misconfigured,
     idempotency::Idempotency,
     operation::{OperationContext, extraction::RequestOperation},
+    outcome::RequestOutcome,
 };
 
 mod body_buffer;
@@ -149,6 +150,7 @@ impl<K: Presence, M: Methods, B: BodyUse, S: KeyOrigin> FromRequest for Guard<K,
             Err(error) => return GuardFuture::refused(error),
         };
         let Ok(source) = S::source() else {
+            idempotency.count_refused(request, RequestOutcome::Unavailable);
             return GuardFuture::refused(misconfigured(
                 request,
                 "the key function of a handler cannot be found: another handler of the same macro \

@@ -1,6 +1,6 @@
 //! Runs a request with a key: claim, handler, recording, response.
 
-use std::{future::Future, pin::Pin, rc::Rc};
+use std::{borrow::Cow, future::Future, pin::Pin, rc::Rc};
 
 use actix_web::{Error, HttpMessage, HttpRequest, HttpResponse};
 use idempotent_core::{
@@ -10,7 +10,9 @@ use idempotent_core::{
 };
 
 pub use self::response::GuardedResponse;
-pub(crate) use self::{detach::detach, handler::ErasedHandler, response::OperationStart};
+pub(crate) use self::{
+    detach::detach, handler::ErasedHandler, identity::name_of, response::OperationStart,
+};
 use self::{
     failure::{Refusals, cause},
     handler::HandlerFuture,
@@ -21,6 +23,7 @@ use crate::{
     handle_of_request::Misconfigured,
     idempotency::Idempotency,
     in_flight::ReachedLimit,
+    observation::RequestCount,
     operation::OperationContext,
     outcome::{Replayable, RequestOutcome},
     problem::ProblemKind,
@@ -69,6 +72,8 @@ impl<K, M, B, S> Guard<K, M, B, S> {
         handler: Pin<Box<dyn ErasedHandler>>,
     ) -> GuardedResponse {
         let Self { request, idempotency, keyed, .. } = self;
+        let name = name_of(operation, &request);
+        let count = idempotency.request_count(name.as_deref());
         let is_misconfigured = request.extensions().contains::<Misconfigured>();
         let policy = idempotency.policy(operation).map_err(|conflict| {
             tracing::error!(
@@ -78,17 +83,21 @@ impl<K, M, B, S> Guard<K, M, B, S> {
         });
         let Some(policy) = policy.ok().filter(|_| !is_misconfigured) else {
             let refusals = Refusals { idempotency: &idempotency, request: &request };
-            return GuardedResponse::ready(refusals.refuse_unrun(ProblemKind::Misconfigured));
+            let refusal = refusals.refuse_unrun(ProblemKind::Misconfigured);
+            return GuardedResponse::ready(refusal, &count);
         };
         let handler = HandlerFuture { handler, request: request.clone() };
         match keyed {
             Some(KeyedRequest { context, content }) => {
-                let run = KeyedRun { idempotency, request, operation, policy, context };
+                let run =
+                    KeyedRun { idempotency, request, operation, name, count, policy, context };
                 run.start(scope, content, handler)
             }
             None => GuardedResponse::unkeyed(async move {
                 let time_limit = idempotency.time_limit(operation);
-                run_unguarded(&idempotency, &request, handler, time_limit).await
+                let response = run_unguarded(&idempotency, &request, handler, time_limit).await;
+                count.of_response(&response);
+                response
             }),
         }
     }
@@ -99,6 +108,9 @@ pub(crate) struct KeyedRun {
     pub(crate) idempotency: Idempotency,
     pub(crate) request: HttpRequest,
     pub(crate) operation: &'static Declaration,
+    /// The full name of the operation; `None` if it contains the path of the request.
+    pub(crate) name: Option<Cow<'static, str>>,
+    pub(crate) count: RequestCount,
     pub(crate) policy: Policy,
     pub(crate) context: Rc<OperationContext>,
 }
@@ -126,13 +138,14 @@ impl KeyedRun {
     ) -> GuardedResponse {
         let (scope, digest) = match self.identify(scope, content) {
             Ok(identified) => identified,
-            Err(refusal) => return GuardedResponse::ready(refusal),
+            Err(refusal) => return GuardedResponse::ready(refusal, &self.count),
         };
         // Between the check and the count a drain may begin; counting first prevents that this
         // request is neither refused nor waited for.
         let token = self.idempotency.operations().token();
         if self.idempotency.is_draining() {
-            return GuardedResponse::ready(self.refusals().refuse_unrun(ProblemKind::ShuttingDown));
+            let refusal = self.refusals().refuse_unrun(ProblemKind::ShuttingDown);
+            return GuardedResponse::ready(refusal, &self.count);
         }
         let principal = (scope != *GLOBAL).then(|| scope.principal());
         let permit = self.idempotency.in_flight().acquire(principal).map(|permit| (permit, None));
@@ -142,7 +155,9 @@ impl KeyedRun {
             .or_else(|limit| Ok((self.idempotency.look_ups().acquire(principal)?, Some(limit))));
         let (permit, limit) = match permit {
             Ok(permit) => permit,
-            Err(limit) => return GuardedResponse::ready(self.refusals().overloaded(limit)),
+            Err(limit) => {
+                return GuardedResponse::ready(self.refusals().overloaded(limit), &self.count);
+            }
         };
         self.context.permit.hold(permit, token);
         let subject = self.subject(&scope);
@@ -158,7 +173,7 @@ impl KeyedRun {
         handler: HandlerFuture,
     ) -> GuardedResponse {
         let (idempotency, request) = (self.idempotency.clone(), self.request.clone());
-        let (id, context) = (subject.id, self.context.clone());
+        let (id, context, count) = (subject.id, self.context.clone(), self.count.clone());
         // Boxed: moves to another task when the client disconnects. A block, because an `async fn`
         // stores its arguments twice.
         let future = Box::pin(async move {
@@ -183,13 +198,14 @@ impl KeyedRun {
                 Some(limit) => Box::pin(self.look_up(id, digest, limit)).await,
             };
             response.extensions_mut().insert(id);
+            self.count.of_response(&response);
             // A middleware that waits for the operation releases the permit itself.
             if !self.request.extensions().contains::<OperationStart>() {
                 self.context.permit.release();
             }
             response
         });
-        GuardedResponse::keyed(future, context, idempotency, request)
+        GuardedResponse::keyed(future, context, idempotency, request, count)
     }
 
     /// The response if a limit on operations is reached. The key may have been used before.

@@ -127,6 +127,7 @@ impl RejectUnsupportedKeys {
         }
         let kind = ProblemKind::KeyUnsupported;
         let problem = self.idempotency.problem(kind, kind.advice());
+        self.idempotency.count_refused(request.request(), RequestOutcome::Refused);
         Some(self.idempotency.render(&problem, RequestOutcome::Refused, request.request()))
     }
 }

@@ -158,6 +158,7 @@ pub(super) fn body_is_gone(idempotency: &Idempotency, request: &HttpRequest) -> 
     );
     let problem =
         idempotency.problem(ProblemKind::Misconfigured, ProblemKind::Misconfigured.advice());
+    idempotency.count_refused(request, RequestOutcome::Unavailable);
     let response = idempotency.render(&problem, RequestOutcome::Unavailable, request);
     let response = not_run::mark(response, request, &idempotency.settings().header);
     InternalError::from_response("middleware has read the body", response).into()
@@ -170,6 +171,7 @@ pub(super) fn too_large(idempotency: &Idempotency) -> Problem {
 }
 
 pub(super) fn refuse(idempotency: &Idempotency, problem: &Problem, request: &HttpRequest) -> Error {
+    idempotency.count_refused(request, RequestOutcome::Refused);
     let response = idempotency.render(problem, RequestOutcome::Refused, request);
     InternalError::from_response(problem.kind().code(), response).into()
 }

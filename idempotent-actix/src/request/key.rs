@@ -49,8 +49,14 @@ impl PendingKey {
         let text = match source {
             KeySource::Function(function) => {
                 catch_unwind(AssertUnwindSafe(|| function(request, body)))
-                    .map_err(|_| misconfigured(request, "the key function panicked"))?
-                    .map_err(refused_by_function)
+                    .map_err(|_| {
+                        idempotency.count_refused(request, RequestOutcome::Unavailable);
+                        misconfigured(request, "the key function panicked")
+                    })?
+                    .map_err(|error| {
+                        idempotency.count_refused(request, RequestOutcome::Refused);
+                        refused_by_function(error)
+                    })
             }
             KeySource::Place(place) => key_source::read(place, request, body).map_err(|fault| {
                 refuse(idempotency, &malformed(idempotency, place, &fault), request)

@@ -3,14 +3,14 @@
 use std::borrow::Cow;
 
 use actix_web::{
-    Error, HttpResponse,
+    Error, HttpRequest, HttpResponse,
     dev::{Path, Url},
 };
 use idempotent_core::{RecordId, RequestDigest, ScopeId, runtime::Subject};
 
 use super::{KeyedRun, transaction::slot_of};
 use crate::{
-    declaration::{ClaimMode, rules::InFlightRule},
+    declaration::{ClaimMode, Declaration, rules::InFlightRule},
     lookup,
     outcome::RequestOutcome,
     problem::ProblemKind,
@@ -60,21 +60,11 @@ impl KeyedRun {
     }
 
     /// The full name of the operation.
-    fn name(&self) -> Cow<'static, str> {
-        if !self.operation.name.is_empty() {
-            return self.operation.name.into();
+    fn name(&self) -> Cow<'_, str> {
+        match &self.name {
+            Some(name) => Cow::Borrowed(name),
+            None => [self.request.method().as_str(), " ", self.request.path()].concat().into(),
         }
-        let pattern = self.request.match_pattern();
-        let route = match &pattern {
-            // Of several patterns of one resource only the first is known.
-            Some(pattern) if !is_pattern_of(pattern, self.request.match_info()) => {
-                self.request.path()
-            }
-            Some(pattern) => pattern.as_str(),
-            // A default service matches no pattern; the handler's name separates it from others.
-            None => self.operation.handler,
-        };
-        [self.request.method().as_str(), " ", route].concat().into()
     }
 
     /// The location at which the client can poll for the end of the operation, if `in_flight` says
@@ -92,6 +82,27 @@ impl KeyedRun {
             None => self.refusals().refuse(ProblemKind::ScopeMissing, RequestOutcome::Refused),
         }
     }
+}
+
+/// The full name of an operation; `None` if it contains the path of the request.
+///
+/// Of several patterns of one resource only the first is known, so the path of a request that does
+/// not fit it stands for its pattern.
+pub(crate) fn name_of(
+    operation: &'static Declaration,
+    request: &HttpRequest,
+) -> Option<Cow<'static, str>> {
+    if !operation.name.is_empty() {
+        return Some(operation.name.into());
+    }
+    let pattern = request.match_pattern();
+    let route = match &pattern {
+        Some(pattern) if !is_pattern_of(pattern, request.match_info()) => return None,
+        Some(pattern) => pattern.as_str(),
+        // A default service matches no pattern; the handler's name separates it from others.
+        None => operation.handler,
+    };
+    Some([request.method().as_str(), " ", route].concat().into())
 }
 
 /// Whether a path consists of the literal parts of the pattern and the values of its dynamic

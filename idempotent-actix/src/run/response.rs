@@ -16,8 +16,8 @@ use tracing::Span;
 
 use super::detach::detach;
 use crate::{
-    idempotency::Idempotency, operation::OperationContext, outcome::RequestOutcome,
-    problem::ProblemKind,
+    idempotency::Idempotency, observation::RequestCount, operation::OperationContext,
+    outcome::RequestOutcome, problem::ProblemKind,
 };
 
 /// What [`Guard::run`](crate::__private::Guard::run) returns.
@@ -65,10 +65,13 @@ struct KeyedOperation {
     span: Span,
     idempotency: Idempotency,
     request: HttpRequest,
+    count: RequestCount,
 }
 
 impl GuardedResponse {
-    pub(super) fn ready(response: HttpResponse) -> Self {
+    /// A response without a run, which is counted.
+    pub(super) fn ready(response: HttpResponse, count: &RequestCount) -> Self {
+        count.of_response(&response);
         Self(State::Ready(Some(response)))
     }
 
@@ -81,9 +84,18 @@ impl GuardedResponse {
         context: Rc<OperationContext>,
         idempotency: Idempotency,
         request: HttpRequest,
+        count: RequestCount,
     ) -> Self {
         let (future, started, span) = (Some(future), false, Span::current());
-        Self(State::Keyed(KeyedOperation { future, started, context, span, idempotency, request }))
+        Self(State::Keyed(KeyedOperation {
+            future,
+            started,
+            context,
+            span,
+            idempotency,
+            request,
+            count,
+        }))
     }
 }
 
@@ -132,6 +144,7 @@ impl KeyedOperation {
         let problem = self
             .idempotency
             .problem(ProblemKind::HandlerFailed, ProblemKind::HandlerFailed.advice());
+        self.count.of(RequestOutcome::HandlerFailed);
         self.idempotency.render(&problem, RequestOutcome::HandlerFailed, &self.request)
     }
 }

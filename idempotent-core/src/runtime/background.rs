@@ -167,11 +167,9 @@ async fn purge_batch(store: &StoreCalls) -> bool {
 
 /// Counts the records of the store for the observer.
 async fn count(deferrals: Weak<Deferrals>) {
-    let every = deferrals.upgrade().map(|deferrals| deferrals.options().count_every);
+    let every = deferrals.upgrade().and_then(|deferrals| deferrals.options().count_every);
     let Some(every) = every else { return };
-    while let Some(deferrals) = deferrals.upgrade()
-        && deferrals.options().observer.is_some()
-    {
+    while let Some(deferrals) = deferrals.upgrade() {
         let counted = spawn_local(async move { count_once(deferrals.store()).await }).await;
         if let Ok(false) = counted {
             return;

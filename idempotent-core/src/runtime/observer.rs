@@ -79,8 +79,8 @@ pub trait Observer: Send + Sync + 'static {
         let _ = records;
     }
 
-    /// The records of the store were counted. A runtime with an observer does that
-    /// [every minute](super::RuntimeOptions::count_every), if the store has an
+    /// The records of the store were counted, which the runtime does as often as
+    /// [`count_every`](super::RuntimeOptions::count_every) says, if the store has an
     /// [`Administration`](crate::store::Administration).
     fn counted(&self, count: &RecordCount) {
         let _ = count;

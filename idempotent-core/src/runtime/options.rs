@@ -33,8 +33,9 @@ pub struct RuntimeOptions {
     /// record id is logged. The lease then expires, so the operation may run again.
     pub deferred_bytes: usize,
     /// The average time between two counts of the records for the
-    /// [observer](Observer::counted). 60 seconds by default, and at least a second.
-    pub count_every: Duration,
+    /// [observer](Observer::counted), at least a second. With `None`, which is the default, they
+    /// are not counted.
+    pub count_every: Option<Duration>,
     /// What gets to know about the work of the runtime. `None` by default.
     pub observer: Option<Arc<dyn Observer>>,
 }
@@ -48,7 +49,7 @@ impl Default for RuntimeOptions {
             waiters_per_key: 16,
             store_timeout: Duration::from_secs(10),
             deferred_bytes: 64 << 20,
-            count_every: Duration::from_secs(60),
+            count_every: None,
             observer: None,
         }
     }
