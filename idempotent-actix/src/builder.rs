@@ -7,7 +7,10 @@ use idempotent_core::{
     OnAbandon, Runtime, Store,
     runtime::{HeldOperation, RuntimeOptions},
 };
-use idempotent_http::{key::KeyRule, recording::RecordRule};
+use idempotent_http::{
+    key::KeyRule,
+    recording::{RecordRule, TraceContext},
+};
 
 use crate::{
     declaration,
@@ -16,6 +19,7 @@ use crate::{
     observation::Observation,
     problem::Problem,
     settings::{Settings, StoreFailurePolicy},
+    traces::Traces,
 };
 
 impl Idempotency {
@@ -313,6 +317,42 @@ impl IdempotencyBuilder {
     #[must_use]
     pub fn count_every(mut self, interval: Option<Duration>) -> Self {
         self.options.count_every = interval;
+        self
+    }
+
+    /// Links each replay to the trace of the request that was run.
+    ///
+    /// The guard enters a span named `idempotency` from the claim to the end of the operation, with
+    /// the fields `operation`, `id` (as logs show it) and `outcome`. In it, `current` is called when
+    /// a response is recorded: it returns the identity of that span in the application's tracing
+    /// system, 24 bytes that are kept with the recording. `link` is called in the span of each
+    /// replay. Both are called while a client waits; a panic is logged.
+    ///
+    /// With `tracing-opentelemetry`:
+    ///
+    /// ```ignore
+    /// builder.traces(
+    ///     || {
+    ///         let span = Span::current().context().span().span_context().clone();
+    ///         span.is_valid().then(|| TraceContext {
+    ///             trace_id: span.trace_id().to_bytes(),
+    ///             span_id: span.span_id().to_bytes(),
+    ///         })
+    ///     },
+    ///     |first| {
+    ///         let (trace, span) = (first.trace_id.into(), first.span_id.into());
+    ///         let (flags, state) = (TraceFlags::SAMPLED, TraceState::NONE);
+    ///         Span::current().add_link(SpanContext::new(trace, span, flags, true, state));
+    ///     },
+    /// )
+    /// ```
+    #[must_use]
+    pub fn traces(
+        mut self,
+        current: impl Fn() -> Option<TraceContext> + Send + Sync + 'static,
+        link: impl Fn(&TraceContext) + Send + Sync + 'static,
+    ) -> Self {
+        self.settings.traces = Traces::new(current, link);
         self
     }
 

@@ -41,6 +41,7 @@ mod settings;
 mod shutdown;
 mod specification;
 pub mod store;
+mod traces;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 mod tx;
 mod unsupported;

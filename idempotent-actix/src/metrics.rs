@@ -79,7 +79,6 @@ pub(crate) struct Metrics {
 
 /// The metrics of one operation.
 pub(crate) struct OperationMetrics {
-    /// By outcome, in the order of [`RequestOutcome::ALL`].
     requests: Vec<(RequestOutcome, Counter)>,
     held: Counter,
     pub(crate) claim: Histogram,
@@ -97,19 +96,18 @@ pub(crate) struct ProcessMetrics {
     records: Gauge,
     deferred_operations: Gauge,
     deferred_bytes: Gauge,
+    fenced: Vec<(FencedStep, Counter)>,
+    renewals: Vec<(RenewalOutcome, Counter)>,
 }
 
 impl OperationMetrics {
     fn new(operation: &str) -> Self {
         let label = || operation.to_owned();
-        let requests = RequestOutcome::ALL.iter().map(|outcome| {
-            let name = "idempotency_requests_total";
-            let counter =
-                counter!(name, "operation" => label(), "outcome" => outcome.label());
-            (*outcome, counter)
-        });
         Self {
-            requests: requests.collect(),
+            requests: each(RequestOutcome::ALL, |outcome| {
+                let name = "idempotency_requests_total";
+                counter!(name, "operation" => label(), "outcome" => outcome.label())
+            }),
             held: counter!("idempotency_held_total", "operation" => label()),
             claim: histogram!("idempotency_claim_seconds", "operation" => label()),
             wait: histogram!("idempotency_wait_seconds", "operation" => label()),
@@ -120,9 +118,7 @@ impl OperationMetrics {
 
     /// Counts a request.
     pub(crate) fn count(&self, outcome: RequestOutcome) {
-        if let Some((_, counter)) = self.requests.iter().find(|(each, _)| *each == outcome) {
-            counter.increment(1);
-        }
+        add(&self.requests, outcome, 1);
     }
 }
 
@@ -137,6 +133,15 @@ impl ProcessMetrics {
             records: gauge!("idempotency_records"),
             deferred_operations: gauge!("idempotency_deferred_operations"),
             deferred_bytes: gauge!("idempotency_deferred_bytes"),
+            // Before the first event: a rate begins at 0.
+            fenced: each(
+                FencedStep::ALL,
+                |step| counter!("idempotency_fenced_total", "step" => step.as_str()),
+            ),
+            renewals: each(
+                RenewalOutcome::ALL,
+                |outcome| counter!("idempotency_renewals_total", "result" => outcome.as_str()),
+            ),
         }
     }
 }
@@ -176,12 +181,12 @@ impl Metrics {
     }
 
     pub(crate) fn fenced(&self, step: FencedStep) {
-        counter!("idempotency_fenced_total", "step" => step.as_str()).increment(1);
+        add(&self.process().fenced, step, 1);
     }
 
     pub(crate) fn renewed(&self, outcome: RenewalOutcome, leases: usize) {
         let leases = u64::try_from(leases).unwrap_or(u64::MAX);
-        counter!("idempotency_renewals_total", "result" => outcome.as_str()).increment(leases);
+        add(&self.process().renewals, outcome, leases);
     }
 
     pub(crate) fn deferred(&self, ends: usize, bytes: usize) {
@@ -223,6 +228,17 @@ pub(crate) fn operation_of(request: &HttpRequest) -> Option<Cow<'static, str>> {
     let mut found = annotated().filter(|operation| operation.routes.iter().any(serves));
     let operation = found.next().filter(|_| found.next().is_none())?;
     name_of(operation, request)
+}
+
+/// A counter for each of these.
+fn each<T: Copy>(all: &[T], counter: impl Fn(T) -> Counter) -> Vec<(T, Counter)> {
+    all.iter().map(|each| (*each, counter(*each))).collect()
+}
+
+fn add<T: PartialEq>(counters: &[(T, Counter)], counted: T, by: u64) {
+    if let Some((_, counter)) = counters.iter().find(|(each, _)| *each == counted) {
+        counter.increment(by);
+    }
 }
 
 /// A count as a gauge has it.

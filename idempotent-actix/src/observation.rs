@@ -4,18 +4,18 @@
 #[cfg(feature = "metrics")]
 use std::time::Duration;
 
+use actix_web::HttpResponse;
+use idempotent_core::runtime::{HeldOperation, Observer};
 #[cfg(feature = "metrics")]
 use idempotent_core::{
     StoreError,
     protocol::RecordCount,
     runtime::{FencedStep, RenewalOutcome},
 };
-use actix_web::HttpResponse;
-use idempotent_core::runtime::{HeldOperation, Observer};
 
-use crate::outcome::RequestOutcome;
 #[cfg(feature = "metrics")]
 use crate::metrics::Metrics;
+use crate::outcome::RequestOutcome;
 
 /// Counts the request of one operation.
 #[derive(Clone)]

@@ -25,7 +25,7 @@ use actix_web::{
 };
 use bytes::Bytes;
 pub use idempotent_core::{EncodedRecording, RecordingError};
-pub use idempotent_http::recording::{RecordedBody, Recording};
+pub use idempotent_http::recording::{RecordedBody, Recording, TraceContext};
 use idempotent_http::{header_names, recording};
 
 use crate::chunks::Chunks;
@@ -36,8 +36,13 @@ pub(crate) const REPLAYED: HeaderName = HeaderName::from_static(header_names::RE
 pub(crate) const REPLAY: HeaderName = HeaderName::from_static(header_names::REPLAY);
 
 /// Encodes a response, within `limit` bytes of headers and body together.
-fn encode(head: &ResponseHead, body: &RecordedBody, limit: usize) -> EncodedRecording {
-    recording::encode_within(limit, head.status.as_u16(), &recorded_lines(head), body)
+fn encode(
+    head: &ResponseHead,
+    body: &RecordedBody,
+    limit: usize,
+    trace: Option<&TraceContext>,
+) -> EncodedRecording {
+    recording::encode_within(limit, head.status.as_u16(), &recorded_lines(head), body, trace)
 }
 
 /// The header lines to record: raw, and in the order in which the response holds them.
@@ -76,6 +81,7 @@ pub(crate) struct Recorded {
 pub(crate) fn record(
     response: HttpResponse,
     limits: RecordingLimits,
+    trace: Option<TraceContext>,
 ) -> impl Future<Output = Result<Recorded, Box<dyn StdError>>> {
     // Split outside of the future, which would otherwise hold both the response and its parts.
     let (head, body) = response.into_parts();
@@ -90,7 +96,7 @@ pub(crate) fn record(
             BodySize::Stream if !is_event_stream(head.head()) => take(body, limits).await?,
             BodySize::Sized(_) | BodySize::Stream => (RecordedBody::Omitted, Some(body)),
         };
-        let recording = encode(head.head(), &recorded, limits.bytes);
+        let recording = encode(head.head(), &recorded, limits.bytes, trace.as_ref());
         let exceeds_limit =
             matches!(recorded, RecordedBody::Omitted) && !is_event_stream(head.head());
         let body = match (recorded, rest) {
@@ -241,9 +247,10 @@ impl StdError for ResponseBodyError {
     }
 }
 
-/// Converts a recording to a response that is marked as a replay; returns `None` if the recording
-/// cannot be read, or is not that of a valid HTTP response.
-pub(crate) fn replay(recording: &EncodedRecording) -> Option<HttpResponse> {
+/// Converts a recording to a response that is marked as a replay, and returns the trace of the
+/// first run with it; returns `None` if the recording cannot be read, or is not that of a valid
+/// HTTP response.
+pub(crate) fn replay(recording: &EncodedRecording) -> Option<(HttpResponse, Option<TraceContext>)> {
     let recording = Recording::decode(recording)
         .inspect_err(|error| tracing::error!(%error, "a recording is not that of a response"))
         .ok()?;
@@ -257,14 +264,15 @@ pub(crate) fn replay(recording: &EncodedRecording) -> Option<HttpResponse> {
     if !headers.contains_key(header::CACHE_CONTROL) {
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     }
-    match recording.body {
-        RecordedBody::None => Some(response.set_body(BoxBody::new(body::None::new()))),
-        RecordedBody::Whole(bytes) => Some(response.set_body(BoxBody::new(bytes))),
+    let response = match recording.body {
+        RecordedBody::None => response.set_body(BoxBody::new(body::None::new())),
+        RecordedBody::Whole(bytes) => response.set_body(BoxBody::new(bytes)),
         RecordedBody::Omitted => {
             response.headers_mut().insert(REPLAY, HeaderValue::from_static("omitted"));
-            Some(response)
+            response
         }
-    }
+    };
+    Some((response, recording.trace))
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use idempotent_core::{
     protocol::Rejection,
     runtime::{Admission, Attempt, Run, Subject, Verdict},
 };
+use tracing::{Instrument, Span, field};
 
 pub use self::response::GuardedResponse;
 pub(crate) use self::{
@@ -174,9 +175,16 @@ impl KeyedRun {
     ) -> GuardedResponse {
         let (idempotency, request) = (self.idempotency.clone(), self.request.clone());
         let (id, context, count) = (subject.id, self.context.clone(), self.count.clone());
+        let span = tracing::info_span!(
+            "idempotency",
+            // The full name can contain the path of the request, and that a key.
+            operation = self.name.as_deref().unwrap_or("other"),
+            id = %id.short(),
+            outcome = field::Empty,
+        );
         // Boxed: moves to another task when the client disconnects. A block, because an `async fn`
         // stores its arguments twice.
-        let future = Box::pin(async move {
+        let future = async move {
             let mut response = match limit {
                 None => {
                     let (runtime, policy) = (self.idempotency.runtime(), &self.policy);
@@ -198,14 +206,23 @@ impl KeyedRun {
                 Some(limit) => Box::pin(self.look_up(id, digest, limit)).await,
             };
             response.extensions_mut().insert(id);
-            self.count.of_response(&response);
+            self.finished(&response);
             // A middleware that waits for the operation releases the permit itself.
             if !self.request.extensions().contains::<OperationStart>() {
                 self.context.permit.release();
             }
             response
-        });
+        };
+        let future = Box::pin(future.instrument(span));
         GuardedResponse::keyed(future, context, idempotency, request, count)
+    }
+
+    /// Counts the request, and adds its outcome to its span.
+    fn finished(&self, response: &HttpResponse) {
+        self.count.of_response(response);
+        if let Some(outcome) = response.extensions().get::<RequestOutcome>() {
+            Span::current().record("outcome", outcome.label());
+        }
     }
 
     /// The response if a limit on operations is reached. The key may have been used before.
@@ -240,7 +257,10 @@ impl KeyedRun {
         };
         match rejection {
             Rejection::Completed(recording) => match recording::replay(&recording) {
-                Some(response) => RequestOutcome::Replayed.attach(response),
+                Some((response, trace)) => {
+                    self.idempotency.settings().traces.link(trace.as_ref());
+                    RequestOutcome::Replayed.attach(response)
+                }
                 None => {
                     tracing::error!(
                         "a recording is not a valid HTTP response; it is not replayed, and its \

@@ -10,6 +10,7 @@ use crate::{
     policy::PolicyDefaults,
     problem::{self, Problem},
     recording,
+    traces::Traces,
 };
 
 type Render = dyn Fn(&Problem, &HttpRequest) -> HttpResponse + Send + Sync;
@@ -26,6 +27,7 @@ pub(crate) struct Settings {
     pub(crate) documentation: String,
     pub(crate) when_store_fails: StoreFailurePolicy,
     pub(crate) problems: Box<Render>,
+    pub(crate) traces: Traces,
 }
 
 impl Default for Settings {
@@ -41,6 +43,7 @@ impl Default for Settings {
             documentation: "/idempotency#".into(),
             when_store_fails: StoreFailurePolicy::Refuse,
             problems: Box::new(problem::json),
+            traces: Traces::default(),
         }
     }
 }

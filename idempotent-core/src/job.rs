@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use serde::Serialize;
+use tracing::Instrument;
 
 use self::prepared::Prepared;
 pub use self::{
@@ -108,13 +109,17 @@ impl Runtime {
         let prepared = Prepared::new(self, job, scope, key, input);
         async move {
             let prepared = prepared?;
-            let attempt = match prepared.begin().await? {
-                Ok(attempt) => attempt,
-                Err(verdict) => return result_recording::result_of(verdict),
+            let span = prepared.span();
+            let run = async {
+                let attempt = match prepared.begin().await? {
+                    Ok(attempt) => attempt,
+                    Err(verdict) => return result_recording::result_of(verdict),
+                };
+                let operation = attempt.operation().clone();
+                // Boxed: keeps the future of a replay small.
+                Box::pin(ending::carry_out(attempt, async { work(operation).await }, None)).await
             };
-            let operation = attempt.operation().clone();
-            // Boxed: keeps the future of a replay small.
-            Box::pin(ending::carry_out(attempt, async { work(operation).await }, None)).await
+            run.instrument(span).await
         }
     }
 
@@ -157,17 +162,21 @@ impl Runtime {
         let prepared = Prepared::new(self, job, scope, key, input);
         async move {
             let prepared = prepared?;
-            let mut attempt = match prepared.begin_with_transaction().await? {
-                Ok(attempt) => attempt,
-                Err(verdict) => return result_recording::result_of(verdict),
+            let span = prepared.span();
+            let run = async {
+                let mut attempt = match prepared.begin_with_transaction().await? {
+                    Ok(attempt) => attempt,
+                    Err(verdict) => return result_recording::result_of(verdict),
+                };
+                let slot = Arc::<TransactionSlot>::default();
+                slot.open_for(&mut attempt);
+                let operation = attempt.operation().clone();
+                let runtime = prepared.runtime.clone();
+                let transaction = JobTransaction::new(runtime, operation.clone(), slot.clone());
+                let work = async { work(operation, transaction).await };
+                Box::pin(ending::carry_out(attempt, work, Some(slot))).await
             };
-            let slot = Arc::<TransactionSlot>::default();
-            slot.open_for(&mut attempt);
-            let operation = attempt.operation().clone();
-            let transaction =
-                JobTransaction::new(prepared.runtime, operation.clone(), slot.clone());
-            let work = async { work(operation, transaction).await };
-            Box::pin(ending::carry_out(attempt, work, Some(slot))).await
+            run.instrument(span).await
         }
     }
 }

@@ -7,8 +7,9 @@ use idempotent_core::{EncodedRecording, RecordingError};
 
 mod lines;
 mod record_rule;
+mod trace;
 
-pub use self::{lines::recorded_lines, record_rule::RecordRule};
+pub use self::{lines::recorded_lines, record_rule::RecordRule, trace::TraceContext};
 
 /// A recorded response: status, header lines in order, and body.
 ///
@@ -23,6 +24,8 @@ pub struct Recording {
     pub headers: Vec<(Bytes, Bytes)>,
     /// The body.
     pub body: RecordedBody,
+    /// The trace of the request that was run, if it had one. It is not part of the response.
+    pub trace: Option<TraceContext>,
 }
 
 /// The body of a recording. `Debug` shows only its length.
@@ -40,20 +43,38 @@ pub enum RecordedBody {
 
 const VERSION: u8 = EncodedRecording::WITH_STATUS;
 
+/// The bit of the body's kind that says that a trace follows.
+const TRACED: u8 = 0x80;
+
 /// Encodes a response, without copying it to a [`Recording`] first. The header lines are (name,
 /// value), in order.
 #[must_use]
 pub fn encode(status: u16, headers: &[(&[u8], &[u8])], body: &RecordedBody) -> EncodedRecording {
+    encode_traced(status, headers, body, None)
+}
+
+fn encode_traced(
+    status: u16,
+    headers: &[(&[u8], &[u8])],
+    body: &RecordedBody,
+    trace: Option<&TraceContext>,
+) -> EncodedRecording {
     let (kind, body): (u8, &[u8]) = match body {
         RecordedBody::None => (0, &[]),
         RecordedBody::Whole(body) => (1, body),
         RecordedBody::Omitted => (2, &[]),
     };
     let bytes: usize = headers.iter().map(|(name, value)| 6 + name.len() + value.len()).sum();
-    let mut out = Vec::with_capacity(32 + bytes + body.len());
+    let mut out = Vec::with_capacity(56 + bytes + body.len());
     out.push(VERSION);
     out.extend_from_slice(&status.to_be_bytes());
-    out.push(kind);
+    match trace {
+        None => out.push(kind),
+        Some(trace) => {
+            out.push(kind | TRACED);
+            out.extend_from_slice(&trace.to_bytes());
+        }
+    }
     put_length(&mut out, headers.len());
     for part in headers.iter().flat_map(|(name, value)| [name, value]) {
         put_length(&mut out, part.len());
@@ -65,13 +86,14 @@ pub fn encode(status: u16, headers: &[(&[u8], &[u8])], body: &RecordedBody) -> E
 }
 
 /// Encodes a response, within `limit` bytes of headers and body together: beyond it the body is
-/// omitted, and the headers too if they alone exceed it.
+/// omitted, and the headers too if they alone exceed it. The trace takes 24 bytes more.
 #[must_use]
 pub fn encode_within(
     limit: usize,
     status: u16,
     headers: &[(&[u8], &[u8])],
     body: &RecordedBody,
+    trace: Option<&TraceContext>,
 ) -> EncodedRecording {
     let bytes = headers.iter().map(|(name, value)| name.len().saturating_add(value.len()));
     let bytes = bytes.fold(0, usize::saturating_add);
@@ -80,7 +102,7 @@ pub fn encode_within(
         RecordedBody::Whole(body) => bytes.saturating_add(body.len()) <= limit,
     };
     let headers = if bytes > limit { &[] } else { headers };
-    encode(status, headers, if fits { body } else { &RecordedBody::Omitted })
+    encode_traced(status, headers, if fits { body } else { &RecordedBody::Omitted }, trace)
 }
 
 /// The recording with only the status and headers of its response.
@@ -99,7 +121,13 @@ impl Recording {
     /// Creates a recording. The header lines are (name, value), in order.
     #[must_use]
     pub const fn new(status: u16, headers: Vec<(Bytes, Bytes)>, body: RecordedBody) -> Self {
-        Self { status, headers, body }
+        Self { status, headers, body, trace: None }
+    }
+
+    /// Sets the trace of the request that was run.
+    #[must_use]
+    pub fn with_trace(self, trace: Option<TraceContext>) -> Self {
+        Self { trace, ..self }
     }
 
     /// Encodes the recording: the version of the encoding, the parts with their lengths, and a
@@ -108,7 +136,7 @@ impl Recording {
     pub fn encode(&self) -> EncodedRecording {
         let headers = self.headers.iter();
         let headers: Vec<_> = headers.map(|(name, value)| (&name[..], &value[..])).collect();
-        encode(self.status, &headers, &self.body)
+        encode_traced(self.status, &headers, &self.body, self.trace.as_ref())
     }
 
     /// Decodes the result of [`encode`](Self::encode). Headers and body are slices of the encoded
@@ -125,19 +153,20 @@ impl Recording {
         }
         let status = rest.try_get_u16().map_err(damaged)?;
         let kind = rest.try_get_u8().map_err(damaged)?;
+        let trace = if kind & TRACED == 0 { None } else { Some(TraceContext::take(&mut rest)?) };
         let count = take_length(&mut rest)?;
         let headers = (0..count)
             .map(|_| Ok((take(&mut rest)?, take(&mut rest)?)))
             .collect::<Result<_, RecordingError>>()?;
         let body = take(&mut rest)?;
-        let body = match kind {
+        let body = match kind & !TRACED {
             0 if body.is_empty() => RecordedBody::None,
             1 => RecordedBody::Whole(body),
             2 if body.is_empty() => RecordedBody::Omitted,
             _ => return Err(RecordingError::Damaged),
         };
         if rest.is_empty() {
-            Ok(Self { status, headers, body })
+            Ok(Self { status, headers, body, trace })
         } else {
             Err(RecordingError::Damaged)
         }

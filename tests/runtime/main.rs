@@ -22,6 +22,7 @@ mod ends;
 mod fencing;
 mod hanging;
 mod isolated_renewals;
+mod observing;
 mod renewal;
 mod resuming;
 mod rotation;

@@ -90,6 +90,9 @@
 //! A refund (`/v1/refunds`) without an amount returns everything that is left of the payment. So
 //! one whose amount is blank, null, a list or misspelled gets 400, before its key is claimed.
 //!
+//! `/metrics` has the metrics of this server for Prometheus: `contrib/prometheus` has rules for
+//! alerts, and a dashboard.
+//!
 //! `examples/payments/two-servers` starts two servers on one store and sends a retry to the other
 //! server.
 
@@ -101,6 +104,7 @@ mod demo;
 mod error;
 mod ledger;
 mod log;
+mod metrics;
 mod params;
 mod sqlite;
 mod terminal;
@@ -226,9 +230,13 @@ async fn serve(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     let (transfers, accounts) = (accounts.description(), Data::new(accounts));
     let bank = server::url(&file).await?;
 
+    let metrics = Data::new(metrics::install()?);
     // The problems of `idempotent-actix` get the format of this server's errors, which Stripe's
     // client libraries expect.
-    let idempotency = Idempotency::builder(store).problems(problem::stripe).build();
+    let idempotency = Idempotency::builder(store)
+        .problems(problem::stripe)
+        .count_every(Some(metrics::COUNT_EVERY))
+        .build();
     idempotency.check().await.map_err(|error| with_causes("the store cannot be used", &error))?;
     let completer = idempotency
         .completer()
@@ -252,11 +260,13 @@ async fn serve(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
             .app_data(app.clone())
             .app_data(ledger.clone())
             .app_data(accounts.clone())
+            .app_data(metrics.clone())
             // Each worker has its own HTTP client.
             .app_data(Data::new(Bank::new(&bank)))
             .configure(|config| transfers::routes(config, &accounts))
             .configure(|config| page.routes(config))
             .configure(api::routes)
+            .service(metrics::metrics)
             .wrap(from_fn(log::requests))
     })
     .shutdown_signal(async move {

@@ -128,7 +128,8 @@ impl KeyedRun {
         match disposition {
             Disposition::Final => {
                 let limits = self.idempotency.settings().recording;
-                let recorded = recording::record(response, limits).await?;
+                let trace = self.idempotency.settings().traces.current();
+                let recorded = recording::record(response, limits, trace).await?;
                 if recorded.exceeds_limit {
                     log_omitted(self.operation, limits);
                 }

@@ -1,6 +1,7 @@
 //! A run before its claim.
 
 use serde::Serialize;
+use tracing::Span;
 
 use super::{
     definition::{ClaimMode, Job},
@@ -41,6 +42,15 @@ impl Prepared {
             subject = subject.with_principal(scope.principal());
         }
         Ok(Self { runtime: runtime.clone(), job: *job, subject, digest })
+    }
+
+    /// The span of the run.
+    pub(super) fn span(&self) -> Span {
+        tracing::info_span!(
+            "idempotency",
+            operation = self.job.name,
+            id = %self.subject.id.short(),
+        )
     }
 
     /// Claims the key by lease.

@@ -169,12 +169,13 @@ async fn purge_batch(store: &StoreCalls) -> bool {
 async fn count(deferrals: Weak<Deferrals>) {
     let every = deferrals.upgrade().and_then(|deferrals| deferrals.options().count_every);
     let Some(every) = every else { return };
-    while let Some(deferrals) = deferrals.upgrade() {
+    loop {
+        tokio::time::sleep(jittered(every.max(COUNT_PAUSE))).await;
+        let Some(deferrals) = deferrals.upgrade() else { return };
         let counted = spawn_local(async move { count_once(deferrals.store()).await }).await;
         if let Ok(false) = counted {
             return;
         }
-        tokio::time::sleep(jittered(every.max(COUNT_PAUSE))).await;
     }
 }
 

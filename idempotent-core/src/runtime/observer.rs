@@ -139,6 +139,9 @@ pub enum FencedStep {
 }
 
 impl FencedStep {
+    /// All steps.
+    pub const ALL: &[Self] = &[Self::Renewal, Self::End];
+
     /// Returns the word for a label of a metric.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -164,6 +167,9 @@ pub enum RenewalOutcome {
 }
 
 impl RenewalOutcome {
+    /// All outcomes.
+    pub const ALL: &[Self] = &[Self::Renewed, Self::Fenced, Self::Unknown, Self::Failed];
+
     /// Returns the word for a label of a metric.
     #[must_use]
     pub const fn as_str(self) -> &'static str {

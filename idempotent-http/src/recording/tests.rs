@@ -9,8 +9,11 @@ fn recordings() -> impl Strategy<Value = Recording> {
         Just(RecordedBody::Omitted),
         bytes().prop_map(RecordedBody::Whole)
     ];
-    (any::<u16>(), vec((bytes(), bytes()), 0..5), body)
-        .prop_map(|(status, headers, body)| Recording { status, headers, body })
+    let trace = (any::<[u8; 16]>(), any::<[u8; 8]>())
+        .prop_map(|(trace_id, span_id)| TraceContext { trace_id, span_id });
+    (any::<u16>(), vec((bytes(), bytes()), 0..5), body, prop::option::of(trace)).prop_map(
+        |(status, headers, body, trace)| Recording::new(status, headers, body).with_trace(trace),
+    )
 }
 
 proptest! {
@@ -35,22 +38,23 @@ fn a_later_version_is_refused_by_name() {
 
 #[test]
 fn the_first_version_stays_readable() {
-    let recording = Recording {
-        status: 201,
-        headers: vec![(Bytes::from_static(b"location"), Bytes::from_static(b"/p/1"))],
-        body: RecordedBody::Whole(Bytes::from_static(b"{}")),
-    };
-    let written = b"\x01\x00\xc9\x01\x01\x08location\x04/p/1\x02{}";
-    let mut written = written.to_vec();
-    written.extend(crc32fast::hash(&written).to_be_bytes());
-    assert_eq!(recording.encode().as_bytes(), &written);
+    let location = (Bytes::from_static(b"location"), Bytes::from_static(b"/p/1"));
+    let body = RecordedBody::Whole(Bytes::from_static(b"{}"));
+    let recording = Recording::new(201, vec![location], body);
+    let trace = TraceContext { trace_id: [0xab; 16], span_id: [0xcd; 8] };
+    let sealed = |written: &[&[u8]]| EncodedRecording::seal(written.concat());
+    let rest: &[u8] = b"\x01\x08location\x04/p/1\x02{}";
+    assert_eq!(recording.encode(), sealed(&[b"\x01\x00\xc9\x01", rest]));
+    let traced = sealed(&[b"\x01\x00\xc9\x81", &[0xab; 16], &[0xcd; 8], rest]);
+    assert_eq!(recording.with_trace(Some(trace)).encode(), traced);
 }
 
 #[test]
 fn what_exceeds_the_limit_is_omitted() {
     let body = RecordedBody::Whole(Bytes::from_static(b"body"));
     let headers: &[(&[u8], &[u8])] = &[(b"name", b"value")];
-    let within = |limit| Recording::decode(&encode_within(limit, 200, headers, &body)).unwrap();
+    let within =
+        |limit| Recording::decode(&encode_within(limit, 200, headers, &body, None)).unwrap();
     assert_eq!((within(13).headers.len(), within(13).body), (1, body.clone()));
     assert_eq!((within(12).headers.len(), within(12).body), (1, RecordedBody::Omitted));
     assert_eq!((within(8).headers.len(), within(8).body), (0, RecordedBody::Omitted));
