@@ -32,6 +32,7 @@ mod soundness;
 mod sql_operators;
 mod sql_steps;
 mod sqlite;
+mod watch_lists;
 
 /// The folders of the store in Postgres.
 const POSTGRES: [&str; 2] = ["stores/sql/src", "stores/postgres/src"];
@@ -157,6 +158,11 @@ async fn assert_all_detected(
         "{} mutants; for each detector, its mutants and the most runs that it needed: {by:#?}",
         mutants.len()
     );
+    for (mutant, _, caught) in &tried {
+        if caught.is_some_and(|runs| runs > tries / 3) {
+            println!("needed {caught:?} of {tries} runs: {}", mutant.name());
+        }
+    }
     let missed: Vec<_> = tried
         .iter()
         .filter(|(.., caught)| caught.is_none())

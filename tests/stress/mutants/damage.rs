@@ -58,10 +58,13 @@ async fn is_accepted_by_redis(server: &Redis, variant: Variant) -> bool {
     let key = [prefix.as_bytes(), lease.id.as_bytes()].concat();
     let mut raw = ::redis::Client::open(server.url.as_str()).unwrap().get_connection().unwrap();
     let first = [&[1, 1, 0, 0, 0, 0, 1], [2; 16].as_slice(), &[3; 36]].concat();
-    // Neither completed nor noted, and with an operation of two bytes.
-    let rest = [[0; 10].as_slice(), &[2, 0], &[0; 10], b"op"].concat();
-    let head = [first.as_slice(), &[0, 0, 0, 9, 9, 9, 9, 9].repeat(4), &rest].concat();
-    assert_eq!(head.len(), 115);
+    // Neither completed nor noted, with an operation of two bytes, and with one entry in the history
+    // or none.
+    let times = [0, 0, 0, 9, 9, 9, 9, 9].repeat(4);
+    let told = [[0; 10].as_slice(), &[2, 0, 0, 0, 12], &[0; 8], b"opc0000000000a"].concat();
+    let head = [first.as_slice(), &times, &told].concat();
+    let rest = [[0; 10].as_slice(), &[2, 0], &[0; 11], b"op"].concat();
+    assert_eq!(head.len(), 114 + 14);
     let other = |at: usize, byte| {
         head.iter().enumerate().map(|(i, is)| if i == at { byte } else { *is }).collect()
     };
@@ -70,11 +73,11 @@ async fn is_accepted_by_redis(server: &Redis, variant: Variant) -> bool {
     let relative = [first.as_slice(), &[0; 32], &rest].concat();
     let with_reference = [&relative[..103], &[1], &relative[104..]].concat();
     let damaged: [Vec<u8>; 13] = [
-        head[..112].to_vec(),
-        head[..114].to_vec(),
+        head[..113].to_vec(),
+        head[..127].to_vec(),
         longer,
-        relative[..112].to_vec(),
-        relative[..114].to_vec(),
+        relative[..113].to_vec(),
+        relative[..115].to_vec(),
         [relative.as_slice(), b"x"].concat(),
         with_reference,
         [&[2], &relative[1..]].concat(),
@@ -86,10 +89,16 @@ async fn is_accepted_by_redis(server: &Redis, variant: Variant) -> bool {
     ];
     let is_refused =
         |result: Result<Fence, StoreError>| result.is_err_and(|error| error.is_unreadable());
+    let mut set = |value: &[u8]| {
+        let mut set = ::redis::cmd("SET");
+        set.arg(&key).arg(value).arg("PX").arg(24 * 60 * 60 * 1000).exec(&mut raw).unwrap();
+    };
+    for whole in [&head, &relative] {
+        set(whole);
+        assert_eq!(store.complete(&lease, &Bytes::new()).await.unwrap(), Fence::Passed);
+    }
     for damaged in damaged {
-        let day = 24 * 60 * 60 * 1000;
-        let () =
-            ::redis::cmd("SET").arg(&key).arg(&damaged).arg("PX").arg(day).query(&mut raw).unwrap();
+        set(&damaged);
         if !is_refused(store.release(&lease).await)
             || !is_refused(store.complete(&lease, &Bytes::new()).await)
         {

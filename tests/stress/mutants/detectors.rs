@@ -7,7 +7,7 @@ use tokio::task::{JoinError, JoinHandle};
 use super::{
     Variant,
     backends::{Backend, reads_from_a_replica},
-    damage, ended_keys, interleavings, purge_statements,
+    damage, ended_keys, interleavings, purge_statements, watch_lists,
 };
 use crate::hammer::Hammer;
 use idempotent_core::{
@@ -49,6 +49,8 @@ pub(super) enum DetectedBy {
     Demotion,
     /// With a replay while another session is writing the record.
     BlockedReplay,
+    /// By checking the watch list after each step, and after its entries are corrected.
+    WatchLists,
     /// With replays of a large recording and of many small ones.
     LargeReplay,
     /// With takeovers of a record that changes between the takeover's read and write.
@@ -141,6 +143,7 @@ impl Detector {
             DetectedBy::SyntaxError => run_hammer(backend, variant).await,
             DetectedBy::Interleavings => interleavings::incorrect_write(backend, variant).await,
             DetectedBy::EndedKeys => ended_keys::difference(backend, variant).await,
+            DetectedBy::WatchLists => watch_lists::difference(backend, variant).await,
             DetectedBy::PurgeStatements => {
                 purge_statements::incorrect_change(backend, variant).await
             }
@@ -170,6 +173,7 @@ impl Detector {
             DetectedBy::SyntaxError => "the parser",
             DetectedBy::Interleavings => "all interleavings of a claim",
             DetectedBy::EndedKeys => "claims of ended keys",
+            DetectedBy::WatchLists => "watch lists",
             DetectedBy::PurgeStatements => "the statements of a purge",
             DetectedBy::ProvedBy(_) => "nothing, as it must be",
         }

@@ -24,7 +24,7 @@ fn heads() -> impl Iterator<Item = Vec<u8>> {
             head.extend([fingerprint; 36]);
             head.extend(times.into_iter().chain([30_000, TIMES[0]]).flat_map(u64::to_be_bytes));
             // The status, and the lengths of the texts: only a reference.
-            head.extend([0, 200, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+            head.extend([0, 200, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
             head.extend(b"pi_1");
             head
         })

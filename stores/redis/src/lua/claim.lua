@@ -27,7 +27,6 @@ if not r or expired(r, now) then
 end
 if r.state == IN_FLIGHT and r.owner == owner then
     r.lease, r.lease_until = lease, now + lease
-    watch(r)
     write(r)
     return { 6, r.attempt }
 end

@@ -12,7 +12,7 @@
 -- times that are relative to the creation of the key. The creation follows from the key's expiry:
 -- its ttl once the record is completed, and GRACE after its ttl while it is in flight. The
 -- completed_at of such a record is the time that was left until its expiry. Its history is empty,
--- and follows from its times.
+-- and follows from its times; no other record has an empty history.
 local HEAD, LAYOUT = 114, '>BBBI4c16c36I8I8I8I8I8I2BBBBBI4I4'
 local TEXTS = { 'operation', 'principal', 'reference', 'progress', 'history', 'steps', 'input' }
 local IN_FLIGHT, COMPLETED, HELD, RETRY, HOLD = 1, 2, 3, 0, 1
