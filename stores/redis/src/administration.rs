@@ -69,7 +69,8 @@ impl Administration for RedisStore {
     }
 
     /// Reads about 1,000 keys of the database for each page, including keys of other applications,
-    /// and in a cluster one node after the other. If servers have been added, have failed over or
+    /// and in a cluster one node after the other, and at the end those once more that are
+    /// importing a slot. If servers have been added, have failed over or
     /// have exchanged slots since the previous page, the scan starts again. Records that cannot be
     /// read are left out. If a server restarts between two pages, some of its records may be
     /// missed.
@@ -151,7 +152,7 @@ impl Administration for RedisStore {
 
 async fn count(engine: &Engine) -> Result<RecordCount, CallFailure> {
     let mut count = RecordCount::none(records::now(engine).await?);
-    for node in engine.router.servers.masters() {
+    for node in scan::masters(engine)? {
         let size = redis::cmd("DBSIZE");
         let message = Message::Command(&size);
         let size = engine.router.send_to(&node, ConnectionRole::Lists, message).await?;

@@ -65,6 +65,9 @@ pub(crate) enum CallFailure {
     /// No master is known for the key.
     #[error("no master is known for the key")]
     NoMaster,
+    /// The nodes could not all be searched between two moves.
+    #[error("slots were moved between the nodes of the cluster again and again")]
+    SlotsMoved,
     /// The call was made outside a Tokio runtime.
     #[error("the store was called from outside of a Tokio runtime")]
     NoRuntime,
@@ -107,6 +110,7 @@ impl CallFailure {
             Self::Unreadable(_) | Self::MissingPermission(_) | Self::NoRuntime => {
                 refused(Permanent, Good)
             }
+            Self::SlotsMoved => refused(Temporary, Good),
             Self::TooFewReplicas { .. } => ErrorClass::new(Effect::Unknown, Temporary, Good),
             Self::Unexpected => ErrorClass::new(Effect::Unknown, Permanent, Good),
         }

@@ -12,6 +12,7 @@ mod route;
 mod router;
 mod sentinels;
 mod servers;
+mod slot_moves;
 mod watch_thread;
 mod wire;
 
@@ -22,4 +23,5 @@ pub(crate) use self::{
     replicas::Replicas,
     route::ConnectionRoute,
     router::{Router, SendAgain},
+    slot_moves::importing,
 };

@@ -23,6 +23,8 @@ use test_support::{
 };
 
 mod clusters;
+mod damage;
+mod outages;
 
 const WATCHED: &str = "idempotency:watched";
 const LOG: &str = "idempotency:log";

@@ -115,24 +115,42 @@ fn count(node: &Server, slot: u16) -> u64 {
     node.command(&format!("CLUSTER COUNTKEYSINSLOT {slot}"))
 }
 
-/// Moves the slot to another node, a few keys at a time, as `redis-cli --cluster reshard` does.
-fn move_slot(cluster: &Cluster, slot: u16, [from, to]: [&Server; 2]) -> u64 {
+/// Marks a slot as moving from one node to another. Returns the ids of both.
+pub(super) fn begin_move(slot: u16, [from, to]: [&Server; 2]) -> [String; 2] {
     let ids = [from, to].map(|node| node.command::<String>("CLUSTER MYID"));
     let _: () = to.command(&format!("CLUSTER SETSLOT {slot} IMPORTING {}", ids[0]));
     let _: () = from.command(&format!("CLUSTER SETSLOT {slot} MIGRATING {}", ids[1]));
+    ids
+}
+
+/// Moves up to 10 keys of the slot, and returns how many it has moved.
+pub(super) fn move_keys(slot: u16, [from, to]: [&Server; 2]) -> u64 {
+    let keys: Vec<Vec<u8>> = from.command(&format!("CLUSTER GETKEYSINSLOT {slot} 10"));
+    let moved = keys.len() as u64;
+    if moved > 0 {
+        migrate([from, to], keys);
+    }
+    moved
+}
+
+pub(super) fn migrate([from, to]: [&Server; 2], keys: Vec<Vec<u8>>) {
+    let mut migrate = redis::cmd("MIGRATE");
+    migrate.arg("127.0.0.1").arg(to.port).arg("").arg(0).arg(5000).arg("KEYS").arg(keys);
+    migrate.query::<()>(&mut from.client().get_connection().unwrap()).unwrap();
+}
+
+/// Moves the slot to another node, a few keys at a time, as `redis-cli --cluster reshard` does.
+pub(super) fn move_slot(cluster: &Cluster, slot: u16, nodes: [&Server; 2]) -> u64 {
+    let [_, id] = begin_move(slot, nodes);
     let mut moved = 0;
     loop {
-        let keys: Vec<Vec<u8>> = from.command(&format!("CLUSTER GETKEYSINSLOT {slot} 10"));
-        if keys.is_empty() {
-            break;
+        match move_keys(slot, nodes) {
+            0 => break,
+            more => moved += more,
         }
-        moved += keys.len() as u64;
-        let mut migrate = redis::cmd("MIGRATE");
-        migrate.arg("127.0.0.1").arg(to.port).arg("").arg(0).arg(5000).arg("KEYS").arg(keys);
-        migrate.query::<()>(&mut from.client().get_connection().unwrap()).unwrap();
     }
-    for node in [to, from].into_iter().chain(&cluster.0) {
-        let _: () = node.command(&format!("CLUSTER SETSLOT {slot} NODE {}", ids[1]));
+    for node in [nodes[1], nodes[0]].into_iter().chain(&cluster.0) {
+        let _: () = node.command(&format!("CLUSTER SETSLOT {slot} NODE {id}"));
     }
     moved
 }

@@ -3,14 +3,20 @@
 use std::time::{Duration, Instant};
 
 use idempotent_core::{
-    StoreError,
-    protocol::{RenewOutcome, Renewal},
-    store::Store,
+    Abandoned, RecordId, ShortText, StoreError,
+    history::Kind,
+    protocol::{
+        Contents, Note, RecordFilter, Removal, RenewOutcome, Renewal, Replacement, Resolution,
+    },
+    store::{Administration, Store},
 };
 use idempotent_redis::RedisStore;
 
 use super::helpers::{GRANTED, complete, describe, key, lease, request};
-use test_support::servers::redis::{Cluster, IN_MEMORY, Server, command};
+use test_support::{
+    decision,
+    servers::redis::{Cluster, IN_MEMORY, Server, command},
+};
 
 const REQUIRED_COMMANDS: [&str; 22] = [
     "info",
@@ -21,7 +27,6 @@ const REQUIRED_COMMANDS: [&str; 22] = [
     "pttl",
     "pexpiretime",
     "zadd",
-    "zrandmember",
     "zrem",
     "zscore",
     "zrange",
@@ -35,6 +40,7 @@ const REQUIRED_COMMANDS: [&str; 22] = [
     "wait",
     "cluster|slots",
     "cluster|info",
+    "cluster|nodes",
 ];
 
 fn grant(server: &Server, keys: &str, commands: &[&str]) {
@@ -85,6 +91,54 @@ async fn a_missing_privilege_is_found_before_the_first_claim() {
         assert!(!error.is_transient(), "{}", describe(&error));
         assert!(describe(&error).contains("~payments:*"), "{keys}: {}", describe(&error));
     }
+}
+
+/// Calls every method of the store.
+async fn call_all(store: &RedisStore) -> Result<(), StoreError> {
+    let (id, claim) = (key(), request().with_abandoned(Abandoned::Hold));
+    let (own, audit) = (lease(id, &claim), decision(&id));
+    store.claim(&id, &claim).await?;
+    store.renew(&[Renewal::new(own, claim.lease)]).await?;
+    let input = Note::input(bytes::Bytes::from_static(b"input"));
+    store.note(&own, &input).await?;
+    store.resumable(&ShortText::EMPTY, None, 10).await?;
+    store.look_up(&id).await?;
+    store.tell(&id, Kind::Fenced).await?;
+    let replacement = Replacement::new(own.owner, Contents::default(), Contents::default());
+    store.replace(&id, &replacement).await?;
+    store.abandon(&own, Abandoned::Hold).await?;
+    store.resolve(&id, &own.owner, &Resolution::Release, &audit).await?;
+    for large in [0, 64 * 1024] {
+        complete(store, &bytes::Bytes::from(vec![1; large])).await?;
+    }
+    let (other, claim) = (key(), request());
+    store.claim(&other, &claim).await?;
+    store.release(&lease(other, &claim)).await?;
+    store.remove(&id, &Removal::of_any(own.owner), &audit).await?;
+    store.watched(&RecordFilter::default(), None, 10).await?;
+    store.scan(&RecordFilter::default(), None, 10).await?;
+    let (first, last) = RecordId::range("0").unwrap();
+    store.find(&first, &last, 10).await?;
+    store.count().await?;
+    store.audit(None, 10).await?;
+    store.purge(10).await.map(drop)
+}
+
+/// Fails if a call needs a privilege that the check does not ask for.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_privileges_that_are_checked_suffice_for_every_call() {
+    let server = Server::start(IN_MEMORY);
+    let _replica = server.replica(IN_MEMORY);
+    let url = format!("redis://limited:secret@127.0.0.1:{}/", server.port);
+    grant(&server, "~idempotency:*", &REQUIRED_COMMANDS);
+    for replicas in [0, 1] {
+        let options = RedisStore::options().wait_for_replicas(replicas, Duration::from_secs(10));
+        let store = options.connect(&url).await.unwrap();
+        store.check().await.unwrap();
+        call_all(&store).await.map_err(|error| describe(&error)).unwrap();
+    }
+    let denied = server.info("acl_access_denied_cmd");
+    assert_eq!(denied.as_deref().unwrap_or("0"), "0");
 }
 
 /// Fails if the error does not name the privilege that only a database other than 0 needs.
@@ -168,11 +222,14 @@ async fn each_node_of_a_cluster_is_checked() {
     }
     let error = store.check().await.unwrap_err();
     assert!(!error.is_transient() && describe(&error).contains("+asking"), "{}", describe(&error));
-    for lacking in ["cluster|slots", "cluster|info"] {
+    for lacking in ["cluster|slots", "cluster|info", "cluster|nodes"] {
         for node in &cluster.0 {
             grant(node, "~{payments}*", &[all_except(lacking).as_slice(), &["asking"]].concat());
         }
-        let error = RedisStore::connect(&url).await.unwrap_err();
+        let error = match RedisStore::options().key_prefix("{payments}").connect(&url).await {
+            Ok(store) => store.check().await.unwrap_err(),
+            Err(error) => error,
+        };
         let granted = format!("+{lacking}");
         assert!(
             !error.is_transient() && describe(&error).contains(&granted),

@@ -6,7 +6,7 @@ use super::records::{now, read};
 use crate::{
     engine::Engine,
     error::CallFailure,
-    net::{ConnectionRole, Message, Node},
+    net::{ConnectionRole, Message, Node, importing},
 };
 use idempotent_core::protocol::RecordPage;
 use idempotent_core::{
@@ -20,12 +20,15 @@ const KEYS: usize = 250;
 const REPLIES: usize = 4;
 /// How many keys a server is asked for at a time in a search.
 const SEARCHED_KEYS: usize = 1_000;
+/// How often a search begins again because slots have been moved meanwhile.
+const SEARCHES: usize = 3;
 
 /// Where a scan goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ScanPosition {
-    /// Identifies the servers and their order.
+    /// Identifies the servers, their order and their slots.
     servers: u64,
+    /// The number of the server; in the second round, above the number of servers.
     node: usize,
     cursor: u64,
     /// The cursor of the next reply and the last record that was listed, if only a part of the
@@ -69,14 +72,28 @@ pub(super) async fn page(
     after: Option<ScanPosition>,
     limit: usize,
 ) -> Result<RecordPage, CallFailure> {
-    let (masters, servers) = (engine.router.servers.masters(), engine.router.servers.identity());
-    let mut place = after
-        .filter(|after| after.servers == servers)
-        .unwrap_or_else(|| ScanPosition::start(servers));
+    let (masters, servers) = (masters(engine)?, engine.router.servers.identity());
+    let start = ScanPosition::start(servers);
+    let mut place = after.filter(|after| after.servers == servers).unwrap_or(start);
     let pattern = pattern(engine, &[]);
-    let (mut records, mut at) = (Vec::new(), None);
+    let (mut records, mut at, mut goes_on) = (Vec::new(), None, true);
     for _ in 0..REPLIES {
-        let Some(node) = masters.get(place.node).filter(|_| records.len() < limit) else { break };
+        if records.len() >= limit {
+            break;
+        }
+        match next_node(engine, &masters, place.node).await? {
+            NextNode::Is(node) if node == place.node => {}
+            NextNode::Is(node) => place = ScanPosition { node, ..start },
+            NextNode::None => {
+                goes_on = false;
+                break;
+            }
+            NextNode::First => {
+                place = ScanPosition::start(engine.router.servers.identity());
+                break;
+            }
+        }
+        let Some(node) = masters.iter().cycle().nth(place.node) else { break };
         let (cursor, ids) = keys(engine, node, (place.cursor, &pattern, KEYS)).await?;
         // Another cursor than the last time: the server has changed the size of its table, and the
         // reply has other keys.
@@ -89,7 +106,7 @@ pub(super) async fn page(
             break;
         }
         place = match cursor {
-            0 => ScanPosition { node: place.node + 1, ..ScanPosition::start(servers) },
+            0 => ScanPosition { node: place.node + 1, ..start },
             cursor => ScanPosition { cursor, within: None, ..place },
         };
     }
@@ -97,8 +114,44 @@ pub(super) async fn page(
         Some(at) => at,
         None => now(engine).await?,
     };
-    let next = masters.get(place.node).map(|_| place.write()).transpose()?;
+    goes_on &= place.node < masters.len() || engine.router.servers.in_cluster();
+    let next = goes_on.then(|| place.write()).transpose()?;
     Ok(RecordPage::new(records, at, next))
+}
+
+/// Which server is read next.
+enum NextNode {
+    /// The one with this number.
+    Is(usize),
+    /// The first one again, because slots have been moved.
+    First,
+    /// All have been read.
+    None,
+}
+
+/// Returns the server with this number, or the next one that has to be read.
+///
+/// Between the replies of two servers a third party may move a key from the second to the first.
+/// Its slot is then still being imported, or has other owners than before. So after all servers
+/// those are read once more that are importing a slot, and a scan begins again if the owners have
+/// changed (case `a_scan_finds_the_records_of_a_slot_that_is_moving`).
+async fn next_node(
+    engine: &Engine,
+    masters: &[Arc<Node>],
+    number: usize,
+) -> Result<NextNode, CallFailure> {
+    if number < masters.len() {
+        return Ok(NextNode::Is(number));
+    }
+    if !engine.router.servers.in_cluster() {
+        return Ok(NextNode::None);
+    }
+    let Some(importing) = importing(&engine.router, masters).await? else {
+        return Ok(NextNode::First);
+    };
+    let numbers = (masters.len()..).zip(importing).skip(number - masters.len());
+    let next = numbers.filter(|(_, is_importing)| *is_importing).map(|(number, _)| number).next();
+    Ok(next.map_or(NextNode::None, NextNode::Is))
 }
 
 /// Adds what matches to the records. Returns the last id that was looked at if it is not the last
@@ -140,24 +193,36 @@ pub(super) async fn find(
     let same = first.as_bytes().iter().zip(last.as_bytes()).take_while(|(one, other)| one == other);
     let same: Vec<_> = same.map(|(byte, _)| *byte).collect();
     let (pattern, mut seen) = (pattern(engine, &same), BTreeSet::new());
-    for node in engine.router.servers.masters() {
-        let mut cursor = 0;
+    for _ in 0..SEARCHES {
+        let (masters, mut number) = (masters(engine)?, 0);
         loop {
-            let reply = keys(engine, &node, (cursor, &pattern, SEARCHED_KEYS)).await?;
-            let mut ids = Vec::from_iter(reply.1);
-            // A key may be in several replies.
-            ids.retain(|id| (first..=last).contains(&id) && seen.insert(*id));
-            add(engine, &ids, (limit, &mut found)).await?;
-            cursor = reply.0;
-            if cursor == 0 || found.len() >= limit {
-                break;
+            let node = match next_node(engine, &masters, number).await? {
+                NextNode::Is(next) => {
+                    number = next + 1;
+                    masters.iter().cycle().nth(next)
+                }
+                NextNode::None => return Ok(found),
+                NextNode::First => break,
+            };
+            let mut cursor = 0;
+            loop {
+                let Some(node) = node else { break };
+                let reply = keys(engine, node, (cursor, &pattern, SEARCHED_KEYS)).await?;
+                let mut ids = Vec::from_iter(reply.1);
+                // A key may be in several replies.
+                ids.retain(|id| (first..=last).contains(&id) && seen.insert(*id));
+                add(engine, &ids, (limit, &mut found)).await?;
+                cursor = reply.0;
+                if found.len() >= limit {
+                    return Ok(found);
+                }
+                if cursor == 0 {
+                    break;
+                }
             }
         }
-        if found.len() >= limit {
-            break;
-        }
     }
-    Ok(found)
+    Err(CallFailure::SlotsMoved)
 }
 
 async fn add(
@@ -170,6 +235,12 @@ async fn add(
     let listed = read.map(|(id, record)| ListedRecord::new(*id, record));
     found.extend(listed.take(limit.saturating_sub(found.len())));
     Ok(())
+}
+
+/// The servers, of which there is at least one.
+pub(super) fn masters(engine: &Engine) -> Result<Vec<Arc<Node>>, CallFailure> {
+    let masters = engine.router.servers.masters();
+    if masters.is_empty() { Err(CallFailure::NoMaster) } else { Ok(masters) }
 }
 
 /// Asks a server for the next keys. Returns the cursor that follows, and the ids of the records in

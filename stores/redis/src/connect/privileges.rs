@@ -53,6 +53,10 @@ async fn check_node(engine: &Engine, node: Arc<Node>) -> Result<(), CallFailure>
     if engine.router.servers.in_cluster() {
         // `ASKING` needs a following command, or it would apply to another call's.
         check_reply(engine, "SET", send(engine, &node, Message::Asking(&set)).await)?;
+        let mut nodes = redis::cmd("CLUSTER");
+        nodes.arg("NODES");
+        let nodes = send(engine, &node, Message::Command(&nodes)).await;
+        check_reply(engine, "CLUSTER|NODES", nodes)?;
     }
     Ok(())
 }

@@ -53,8 +53,8 @@ impl InputIndex {
             Some(id) => [b"(".as_slice(), id.as_bytes().as_slice(), &[u8::MAX; 16]].concat(),
             None => b"-".to_vec(),
         };
-        let mut range = redis::cmd("ZRANGEBYLEX");
-        range.arg(&*self.key).arg(first).arg("+").arg("LIMIT").arg(0).arg(limit);
+        let mut range = redis::cmd("ZRANGE");
+        range.arg(&*self.key).arg(first).arg("+").arg("BYLEX").arg("LIMIT").arg(0).arg(limit);
         let target = (ConnectionRole::Requests, SendAgain::Once);
         let (members, _) = router.send(target, &self.key, &range).await?;
         let members: Vec<Bytes> =

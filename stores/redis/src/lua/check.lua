@@ -5,7 +5,7 @@ local key = KEYS[1]
 local calls = {
     { 'TIME' }, { 'GET', key }, { 'GETRANGE', key, 0, 0 }, { 'PTTL', key }, { 'PEXPIRETIME', key },
     { 'SET', key, '', 'XX', 'PX', 1 }, { 'DEL', key }, { 'ZADD', key, 'XX', 0, '' },
-    { 'ZRANDMEMBER', key }, { 'ZREM', key, '' }, { 'ZSCORE', key, '' },
+    { 'ZREM', key, '' }, { 'ZSCORE', key, '' },
     { 'XADD', key, 'NOMKSTREAM', '*', 'field', 'value' },
 }
 for _, call in ipairs(calls) do

@@ -58,6 +58,13 @@ fn watch(servers: &Arc<Servers>) -> Result<(), CallFailure> {
     Ok(())
 }
 
+/// Looks up which node of the cluster has which slots.
+pub(crate) async fn update_slots(servers: &Servers) -> Result<(), CallFailure> {
+    let view = cluster::discover(servers.sources(), Some(servers.epoch())).await?;
+    servers.set_slots(&view);
+    Ok(())
+}
+
 /// Keeps the store's view of the cluster up to date until the store is dropped.
 async fn watch_cluster(servers: Weak<Servers>) {
     let Some(outdated) = servers.upgrade().map(|servers| servers.outdated()) else { return };

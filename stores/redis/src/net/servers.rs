@@ -114,12 +114,29 @@ impl Servers {
         sources
     }
 
-    /// A number that changes with the servers, their order and the owners of the slots.
+    /// A number that changes with the servers, their order and the owners of the slots. The epoch
+    /// alone does not show each move of a slot: a node that has the highest one keeps it.
     pub(crate) fn identity(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         self.epoch().hash(&mut hasher);
-        self.masters().iter().for_each(|node| endpoint(node.info()).hash(&mut hasher));
+        for node in self.masters() {
+            endpoint(node.info()).hash(&mut hasher);
+            self.slots_of(&node).hash(&mut hasher);
+        }
         hasher.finish()
+    }
+
+    /// The slots of a node, in order.
+    pub(crate) fn slots_of(&self, node: &Arc<Node>) -> Vec<usize> {
+        match &*self.view.read().unwrap_or_else(PoisonError::into_inner) {
+            View::One(_) => Vec::new(),
+            View::Slots(slots) => {
+                let own = |owner: &Option<Arc<Node>>| {
+                    owner.as_ref().is_some_and(|owner| Arc::ptr_eq(owner, node))
+                };
+                slots.iter().enumerate().filter(|(_, owner)| own(owner)).map(|(at, _)| at).collect()
+            }
+        }
     }
 
     pub(crate) fn in_cluster(&self) -> bool {

@@ -8,13 +8,16 @@ use std::{
 use bytes::Bytes;
 use idempotent_core::{
     Abandoned, RecordId,
-    protocol::{AuditAction, Fence, Note, RecordFilter, Removal, Renewal},
+    protocol::{AuditAction, Fence, Note, PagePosition, RecordFilter, Removal, Renewal},
     store::{Administration, Store},
 };
 use idempotent_redis::{RedisStore, internals::watch_list_of};
 
 use super::{claimed, held, logged, remove, scanned, sorted, watched};
-use crate::helpers::{describe, key, open_store, open_with};
+use crate::{
+    helpers::{GRANTED, describe, key, open_store, open_with, request},
+    moving_slots::{begin_move, migrate, move_keys, move_slot},
+};
 use test_support::{
     decision,
     servers::redis::{Cluster, Server},
@@ -93,20 +96,13 @@ async fn a_key_is_watched_while_its_slot_moves() {
     }
     let from = cluster.0.iter().find(|node| count(node) > 0).unwrap();
     let to = cluster.0.iter().find(|node| count(node) == 0).unwrap();
-    let ids = [from, to].map(|node| node.command::<String>("CLUSTER MYID"));
-    let _: () = to.command(&format!("CLUSTER SETSLOT {slot} IMPORTING {}", ids[0]));
-    let _: () = from.command(&format!("CLUSTER SETSLOT {slot} MIGRATING {}", ids[1]));
-    let migrate = |keys: Vec<Vec<u8>>| {
-        let mut migrate = redis::cmd("MIGRATE");
-        migrate.arg("127.0.0.1").arg(to.port).arg("").arg(0).arg(5000).arg("KEYS").arg(keys);
-        migrate.query::<()>(&mut from.client().get_connection().unwrap()).unwrap();
-    };
+    let [_, new_owner] = begin_move(slot, [from, to]);
     let watched_key = format!("{prefix}watched").into_bytes();
     let mut refused = 0;
     // The list is on the node that the slot leaves, and then on the other one.
     for keys in [vec![], vec![watched_key.clone()]] {
         if !keys.is_empty() {
-            migrate(keys);
+            migrate([from, to], keys);
         }
         for _ in 0..3 {
             open.push(claimed(&store, key(), Abandoned::Hold).await);
@@ -132,15 +128,9 @@ async fn a_key_is_watched_while_its_slot_moves() {
             refused += 1;
         }
     }
-    loop {
-        let keys: Vec<Vec<u8>> = from.command(&format!("CLUSTER GETKEYSINSLOT {slot} 100"));
-        if keys.is_empty() {
-            break;
-        }
-        migrate(keys);
-    }
+    while move_keys(slot, [from, to]) > 0 {}
     for node in [to, from] {
-        let _: () = node.command(&format!("CLUSTER SETSLOT {slot} NODE {}", ids[1]));
+        let _: () = node.command(&format!("CLUSTER SETSLOT {slot} NODE {new_owner}"));
     }
     assert_eq!(refused, 2);
     // The time of an entry that was written before its record is corrected by the list.
@@ -150,5 +140,66 @@ async fn a_key_is_watched_while_its_slot_moves() {
     assert_eq!(listed, expected);
     for lease in open {
         remove(&store, &lease).await;
+    }
+}
+
+/// Fails if a scan or a search misses a record because its slot moves between two pages from a node
+/// that is read later to one that has been read, or if it never ends.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_scan_finds_the_records_of_a_slot_that_is_moving() {
+    let cluster = Cluster::start();
+    let slot_of = |prefix: &str| cluster.0[0].command::<u16>(&format!("CLUSTER KEYSLOT {prefix}"));
+    // The first node is read first, and the third one last.
+    let prefixes = (0..).map(|number| format!("{{payments{number}}}"));
+    let prefix = prefixes.into_iter().find(|prefix| slot_of(prefix) > 11_000).unwrap();
+    let slot = slot_of(&prefix);
+    let (to, from) = (&cluster.0[0], &cluster.0[2]);
+    let store = open_with(RedisStore::options().key_prefix(&prefix), &cluster.url()).await;
+    let mut ids = BTreeSet::new();
+    for _ in 0..25 {
+        ids.insert(claimed(&store, key(), Abandoned::Retry).await.id);
+    }
+    let filter = RecordFilter::default();
+    let rest = async |mut found: BTreeSet<RecordId>, mut after: Option<PagePosition>| {
+        for _ in 0..1_000 {
+            let page = store.scan(&filter, after.as_ref(), 3).await.unwrap();
+            found.extend(page.records.iter().map(|listed| listed.id));
+            after = page.next;
+            if after.is_none() {
+                return found;
+            }
+        }
+        panic!("the scan goes on and on");
+    };
+    // A part of the keys has moved, while the slot is moving.
+    let page = store.scan(&filter, None, 3).await.unwrap();
+    let found = page.records.iter().map(|listed| listed.id).collect();
+    let [_, new_owner] = begin_move(slot, [from, to]);
+    assert_eq!(move_keys(slot, [from, to]) + move_keys(slot, [from, to]), 20);
+    assert_eq!(rest(found, page.next).await, ids);
+    let (first, last) = (RecordId::from_bytes([0; 32]), RecordId::from_bytes([0xff; 32]));
+    assert_eq!(store.find(&first, &last, 100).await.unwrap().len(), 25);
+    while move_keys(slot, [from, to]) > 0 {}
+    for node in [to, from, &cluster.0[1]] {
+        let _: () = node.command(&format!("CLUSTER SETSLOT {slot} NODE {new_owner}"));
+    }
+    assert_eq!(store.find(&first, &last, 100).await.unwrap().len(), 25);
+
+    // The whole slot has moved, and the node that has it now had the highest epoch before. The
+    // store has learned of the move from a call, or not yet.
+    for knows in [true, false] {
+        move_slot(&cluster, slot, [to, from]);
+        move_slot(&cluster, slot - 1, [from, to]);
+        assert_eq!(rest(BTreeSet::new(), None).await, ids);
+        let page = store.scan(&filter, None, 3).await.unwrap();
+        let found = page.records.iter().map(|listed| listed.id).collect();
+        assert_eq!(move_slot(&cluster, slot, [from, to]), ids.len() as u64);
+        if knows {
+            let id = key();
+            assert_eq!(store.claim(&id, &request()).await.unwrap(), GRANTED);
+            ids.insert(id);
+        }
+        assert_eq!(rest(found, page.next).await, ids);
+        move_slot(&cluster, slot - 1, [to, from]);
     }
 }
