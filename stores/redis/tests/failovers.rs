@@ -10,7 +10,7 @@ use bytes::Bytes;
 use idempotent_core::{
     RecordId,
     protocol::{ClaimOutcome, Rejection},
-    store::Store,
+    store::{Administration, Store},
 };
 use idempotent_redis::{RedisOptions, RedisStore};
 use tokio::{task::JoinSet, time::sleep};
@@ -304,4 +304,33 @@ async fn the_store_waits_for_the_end_of_a_long_failover() {
     // Keys that were acknowledged in the last milliseconds before the promotion can be lost.
     let late = again.iter().filter(|at| **at > resumed - Duration::from_secs(7)).count();
     assert_eq!(late, 0);
+}
+
+/// Fails if a search says that there is no record while no server is known to be the master.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_search_during_a_failover_finds_the_record_or_fails() {
+    let monitored = MonitoredMaster::start();
+    let options = RedisStore::options().wait_for_replicas(1, Duration::from_secs(5));
+    let store = monitored.open(options).await;
+    let id = complete(&store, &Bytes::new()).await.unwrap();
+    let searching = tokio::spawn(async move {
+        let (first, last) = RecordId::range(&id.to_string()[..8]).unwrap();
+        let (mut found, mut failed) = (0, 0);
+        // Until it has failed, and passes again.
+        while failed == 0 || found == 0 {
+            match store.find(&first, &last, 10).await {
+                Ok(records) => {
+                    assert_eq!(records.len(), 1, "the record is missing");
+                    found += usize::from(failed > 0);
+                }
+                Err(error) => {
+                    assert!(error.is_transient(), "{}", describe(&error));
+                    failed += 1;
+                }
+            }
+            sleep(Duration::from_millis(5)).await;
+        }
+    });
+    monitored.fail_over().await;
+    tokio::time::timeout(Duration::from_secs(20), searching).await.unwrap().unwrap();
 }

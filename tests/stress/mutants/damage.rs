@@ -58,8 +58,8 @@ async fn is_accepted_by_redis(server: &Redis, variant: Variant) -> bool {
     let key = [prefix.as_bytes(), lease.id.as_bytes()].concat();
     let mut raw = ::redis::Client::open(server.url.as_str()).unwrap().get_connection().unwrap();
     let first = [&[1, 1, 0, 0, 0, 0, 1], [2; 16].as_slice(), &[3; 36]].concat();
-    // Neither completed nor noted, with an operation of two bytes, and with one entry in the history
-    // or none.
+    // Neither completed nor noted, with an operation of two bytes, and with one entry in the
+    // history or none.
     let times = [0, 0, 0, 9, 9, 9, 9, 9].repeat(4);
     let told = [[0; 10].as_slice(), &[2, 0, 0, 0, 12], &[0; 8], b"opc0000000000a"].concat();
     let head = [first.as_slice(), &times, &told].concat();
