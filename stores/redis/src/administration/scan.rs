@@ -1,6 +1,6 @@
 //! Reading all records, and the search for ids.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, ops::RangeInclusive, sync::Arc};
 
 use super::records::{now, read};
 use crate::{
@@ -192,37 +192,56 @@ pub(super) async fn find(
     }
     let same = first.as_bytes().iter().zip(last.as_bytes()).take_while(|(one, other)| one == other);
     let same: Vec<_> = same.map(|(byte, _)| *byte).collect();
-    let (pattern, mut seen) = (pattern(engine, &same), BTreeSet::new());
+    let (pattern, seen) = (pattern(engine, &same), BTreeSet::new());
+    let mut search = Search { engine, range: first..=last, pattern, limit, seen, found };
     for _ in 0..SEARCHES {
         let (masters, mut number) = (masters(engine)?, 0);
         loop {
-            let node = match next_node(engine, &masters, number).await? {
+            match next_node(engine, &masters, number).await? {
                 NextNode::Is(next) => {
                     number = next + 1;
-                    masters.iter().cycle().nth(next)
+                    if let Some(node) = masters.iter().cycle().nth(next) {
+                        search.read(node).await?;
+                    }
                 }
-                NextNode::None => return Ok(found),
                 NextNode::First => break,
-            };
-            let mut cursor = 0;
-            loop {
-                let Some(node) = node else { break };
-                let reply = keys(engine, node, (cursor, &pattern, SEARCHED_KEYS)).await?;
-                let mut ids = Vec::from_iter(reply.1);
-                // A key may be in several replies.
-                ids.retain(|id| (first..=last).contains(&id) && seen.insert(*id));
-                add(engine, &ids, (limit, &mut found)).await?;
-                cursor = reply.0;
-                if found.len() >= limit {
-                    return Ok(found);
-                }
-                if cursor == 0 {
-                    break;
-                }
+                NextNode::None => return Ok(search.found),
+            }
+            if search.found.len() >= limit {
+                return Ok(search.found);
             }
         }
     }
     Err(CallFailure::SlotsMoved)
+}
+
+/// A search for ids in a range, and what it has found.
+struct Search<'a> {
+    engine: &'a Engine,
+    range: RangeInclusive<&'a RecordId>,
+    /// The pattern of the keys.
+    pattern: Vec<u8>,
+    limit: usize,
+    /// A key may be in several replies.
+    seen: BTreeSet<RecordId>,
+    found: Vec<ListedRecord>,
+}
+
+impl Search<'_> {
+    /// Reads the keys of a server until there are enough records.
+    async fn read(&mut self, node: &Arc<Node>) -> Result<(), CallFailure> {
+        let mut cursor = 0;
+        loop {
+            let reply = keys(self.engine, node, (cursor, &self.pattern, SEARCHED_KEYS)).await?;
+            let mut ids = Vec::from_iter(reply.1);
+            ids.retain(|id| self.range.contains(&id) && self.seen.insert(*id));
+            add(self.engine, &ids, (self.limit, &mut self.found)).await?;
+            cursor = reply.0;
+            if cursor == 0 || self.found.len() >= self.limit {
+                return Ok(());
+            }
+        }
+    }
 }
 
 async fn add(
