@@ -38,7 +38,7 @@ fn no_two_cases_have_the_same_name() {
 #[tokio::test]
 async fn the_memory_store_follows_the_state_machine_through_long_histories() {
     let mut outcomes = Vec::new();
-    for seed in 0..50 {
+    for seed in 0..80 {
         outcomes.extend(follow(Arc::new(ShiftedMemory::new()), &history(seed, 400)).await);
     }
     assert_not_vacuous(&outcomes, 50);

@@ -160,8 +160,8 @@ impl Renewer {
         }
         tracing::warn!(
             id = %lease.id.short(),
-            "the lease of an attempt was fenced: another attempt owns the record, or the store lost \
-             it; the attempt runs on, and its response may be discarded"
+            "the lease of an attempt was fenced: another attempt owns the record, or the store \
+             lost it; the attempt runs on, and its response may be discarded"
         );
         Applied::Lost
     }

@@ -1,5 +1,5 @@
-//! The guards of what operators need, in the statements that Postgres and SQLite have in common, and
-//! the detector of each.
+//! The guards of what operators need, in the statements that Postgres and SQLite have in common,
+//! and the detector of each.
 
 use super::{
     Mutant,
