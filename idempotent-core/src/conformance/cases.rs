@@ -6,6 +6,7 @@ mod administering;
 mod claiming;
 mod claiming_in_transactions;
 mod completing;
+mod deciding;
 mod expiring;
 mod fencing;
 mod holding;
@@ -121,6 +122,12 @@ cases! {
         a_decision_is_logged,
         a_decision_that_changes_nothing_is_not_logged,
         the_log_has_pages,
+    }
+    deciding {
+        one_of_many_decisions_about_a_held_key_is_carried_out,
+        a_removal_and_a_completion_come_one_after_the_other,
+        a_replacement_undoes_no_other_change,
+        pages_have_what_stays_while_other_records_change,
     }
     expiring {
         an_expired_record_makes_room_for_a_new_request,

@@ -13,7 +13,11 @@ use crate::{
 };
 
 /// The entries of the log about a key, the latest first.
-async fn logged(store: &dyn Administration, key: &KeyUnderTest, limit: u32) -> Vec<AuditEntry> {
+pub(super) async fn logged(
+    store: &dyn Administration,
+    key: &KeyUnderTest,
+    limit: u32,
+) -> Vec<AuditEntry> {
     let (mut entries, mut after): (Vec<_>, Option<PagePosition>) = (Vec::new(), None);
     loop {
         let page = store.audit(after.as_ref(), limit).await.unwrap();

@@ -17,13 +17,13 @@ use crate::{
 
 /// Which list.
 #[derive(Clone, Copy, Debug)]
-enum List {
+pub(super) enum List {
     Watched,
     Scan,
 }
 
 impl List {
-    async fn page(
+    pub(super) async fn page(
         self,
         store: &dyn Administration,
         filter: &RecordFilter,
