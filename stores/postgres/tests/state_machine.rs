@@ -15,6 +15,7 @@ pub(super) async fn assert_follows(store: PostgresStore, url: &str, seeds: std::
     for seed in seeds {
         let subject = Arc::new(ShiftedPostgres::with_new_table(&store, &pool, None));
         subject.store().migrate().await.unwrap();
+        subject.refuse_wrong_watches().await;
         assert!(subject.set_back(Duration::ZERO).await);
         outcomes.extend(follow(subject, &history(seed, 400)).await);
     }

@@ -28,11 +28,19 @@ async fn the_clock_can_be_set_back() {
     assert!(sqlite.set_back(Duration::ZERO).await);
 }
 
+/// A subject whose records cannot be watched wrongly.
+async fn watched(subject: ShiftedSqlite) -> Arc<ShiftedSqlite> {
+    subject.store().migrate().await.unwrap();
+    subject.refuse_wrong_watches().await;
+    Arc::new(subject)
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_store_follows_the_state_machine_through_long_histories() {
     let mut outcomes = Vec::new();
     for seed in 0..4 {
-        outcomes.extend(follow(Arc::new(ShiftedSqlite::new().await), &history(seed, 400)).await);
+        outcomes
+            .extend(follow(watched(ShiftedSqlite::new().await).await, &history(seed, 400)).await);
     }
     assert_not_vacuous(&outcomes, 2);
 }
@@ -41,8 +49,8 @@ async fn the_store_follows_the_state_machine_through_long_histories() {
 async fn the_store_follows_the_state_machine_in_batches() {
     let mut outcomes = Vec::new();
     for seed in 0..4 {
-        outcomes
-            .extend(follow(Arc::new(ShiftedSqlite::batched().await), &history(seed, 400)).await);
+        let subject = watched(ShiftedSqlite::batched().await).await;
+        outcomes.extend(follow(subject, &history(seed, 400)).await);
     }
     assert_not_vacuous(&outcomes, 2);
 }

@@ -7,7 +7,10 @@ use idempotent_core::{Store, conformance::TestedStore};
 use idempotent_postgres::{PostgresOptions, PostgresStore, internals::postgres_with_table};
 use sqlx::{AssertSqlSafe, PgPool};
 
-use super::{TICK, rows::shifted_in_postgres};
+use super::{
+    TICK,
+    rows::{is_watched_rightly, shifted_in_postgres},
+};
 use crate::servers::postgres::{database, unique_name};
 
 /// A migrated store in a new database, and the URL of the database.
@@ -45,6 +48,13 @@ impl ShiftedPostgres {
         let store = postgres_with_table(store, &name).unwrap();
         let table = schema.map_or(name.clone(), |schema| format!("{schema}.{name}"));
         Self { store, pool: pool.clone(), table }
+    }
+
+    /// Lets each statement fail that would watch a record wrongly. Call it after the migration.
+    pub async fn refuse_wrong_watches(&self) {
+        let condition = is_watched_rightly("");
+        let alter = format!("ALTER TABLE {} ADD CHECK ({condition})", self.table);
+        sqlx::raw_sql(AssertSqlSafe(alter)).execute(&self.pool).await.unwrap();
     }
 
     /// Shifts all times of all records.

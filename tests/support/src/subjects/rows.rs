@@ -39,3 +39,12 @@ fn shifted(by: i64, history: &str) -> String {
     let times = times.map(|time| format!(", {time} = {time} + {{by}}")).concat();
     format!("{lease}{times}, history = {history}").replace("{by}", &format!("({by})"))
 }
+
+/// The condition that each row fulfils: it is watched if its record is held or can become held, and
+/// not if it is completed. `row` precedes the name of each column.
+pub(super) fn is_watched_rightly(row: &str) -> String {
+    let condition = "CASE WHEN {row}state = 2 THEN {row}watch IS NULL \
+        WHEN {row}state = 3 OR {row}abandoned = 1 THEN coalesce({row}watch, -1) = {row}first_seen \
+        ELSE {row}watch IS NULL OR {row}watch = {row}first_seen END";
+    condition.replace("{row}", row)
+}

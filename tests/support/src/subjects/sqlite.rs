@@ -15,7 +15,10 @@ use sqlx::{
     sqlite::{SqliteConnectOptions, SqliteJournalMode},
 };
 
-use super::{TICK, rows::shifted_in_sqlite};
+use super::{
+    TICK,
+    rows::{is_watched_rightly, shifted_in_sqlite},
+};
 
 /// A temporary SQLite file, which is removed when this is dropped.
 pub struct File(PathBuf);
@@ -99,6 +102,18 @@ impl ShiftedSqlite {
 }
 
 impl ShiftedSqlite {
+    /// Lets each statement fail that would watch a record wrongly. Call it after the migration.
+    pub async fn refuse_wrong_watches(&self) {
+        let condition = is_watched_rightly("NEW.");
+        for event in ["INSERT", "UPDATE"] {
+            let trigger = format!(
+                "CREATE TRIGGER watched_{event} AFTER {event} ON idempotency_records \
+                 WHEN NOT ({condition}) BEGIN SELECT RAISE(ABORT, 'watched wrongly'); END"
+            );
+            sqlx::raw_sql(AssertSqlSafe(trigger)).execute(&self.pool).await.unwrap();
+        }
+    }
+
     /// Shifts all times of all records.
     async fn shift(&self, by: i64) {
         let shift = format!("UPDATE idempotency_records SET {}", shifted_in_sqlite(by));
