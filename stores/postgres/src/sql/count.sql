@@ -1,14 +1,25 @@
--- Counts the records: those that are watched exactly, and all of them as estimated when the server
--- last analyzed the table or its partitions. Returns one row.
+-- Counts the records: those that are watched exactly, and all of them if they are at most 10,000.
+-- Beyond that, `records` is what the server estimated when it last analyzed the table or its
+-- partitions; until then it is estimated from the records whose ids begin with a zero byte, because
+-- ids are hashes. Returns one row.
+WITH counted AS MATERIALIZED (
+    SELECT count(*) AS records FROM (SELECT FROM {schema}"{table}" LIMIT 10001) AS few
+), analyzed AS MATERIALIZED (
+    SELECT sum(c.reltuples::float8)::bigint AS records, min(c.reltuples) > 0 AS is_known
+    FROM pg_class AS c
+    WHERE c.relkind = 'r'
+      AND (c.oid = '{quoted_schema}"{table}"'::regclass
+           OR c.oid IN (SELECT inhrelid FROM pg_inherits
+                        WHERE inhparent = '{quoted_schema}"{table}"'::regclass))
+)
 SELECT (
-           SELECT coalesce(sum(greatest(c.reltuples, 0)::float8), 0)::bigint
-           FROM pg_class AS c
-           WHERE c.relkind = 'r'
-             AND (c.oid = '{quoted_schema}"{table}"'::regclass
-                  OR c.oid IN (SELECT inhrelid FROM pg_inherits
-                               WHERE inhparent = '{quoted_schema}"{table}"'::regclass))
+           SELECT CASE WHEN counted.records <= 10000 THEN counted.records
+                      WHEN is_known THEN greatest(counted.records, analyzed.records)
+                      ELSE (SELECT 256 * count(*) FROM {schema}"{table}"
+                            WHERE id < decode('01', 'hex')) END
+           FROM counted CROSS JOIN analyzed
        ) AS records,
-       0::bigint AS is_exact,
+       (SELECT CASE WHEN records <= 10000 THEN 1 ELSE 0 END FROM counted)::bigint AS is_exact,
        count(*) AS watched,
        count(*) FILTER (WHERE r.held) AS held,
        min(r.first_seen) FILTER (WHERE r.held) AS oldest_held,
