@@ -204,6 +204,10 @@ async fn a_check_that_has_passed_finds_a_table_that_was_altered_since() {
             "ADD COLUMN n int; ALTER TABLE idempotency_records_audit RENAME actor TO who",
             "_audit` cannot be used: it lacks the columns actor",
         ),
+        (
+            "ADD COLUMN n int; ALTER TABLE idempotency_records_audit ADD tenant text NOT NULL",
+            "_audit` cannot be used: its columns tenant must not be null",
+        ),
     ] {
         for parts in [0, 2] {
             let url = database().await;

@@ -3,14 +3,14 @@
 use std::error::Error;
 
 use idempotent_core::{
-    Lease, Runtime, Store, StoreError,
-    protocol::{ClaimOutcome, Rejection},
+    Abandoned, Lease, Runtime, Store, StoreError,
+    protocol::{ClaimOutcome, Rejection, Removal, Resolution},
     runtime::RuntimeOptions,
 };
 use idempotent_postgres::PostgresStore;
 
 use crate::helpers::{database, id, number, request, sql};
-use test_support::servers::pgbouncer::PgBouncer;
+use test_support::{decision, servers::pgbouncer::PgBouncer};
 
 struct Role {
     url: String,
@@ -118,6 +118,34 @@ async fn row_level_security_that_applies_to_the_role_is_refused() {
     // The policy does not apply to the owner of the table.
     let owner = PostgresStore::options().schema("records").connect(&role.url).await.unwrap();
     owner.check().await.unwrap();
+    role.drop().await;
+    let role = Role::with("SELECT, INSERT, UPDATE, DELETE", 0).await;
+    sql(&role.url, format!("ALTER TABLE {}_audit ENABLE ROW LEVEL SECURITY", role.table)).await;
+    role.assert_refused("row-level security hides rows of the log").await;
+    role.drop().await;
+}
+
+/// A role whose privilege was revoked since the check.
+#[tokio::test]
+async fn a_decision_that_the_role_may_not_log_changes_nothing() {
+    let role = Role::with("SELECT, INSERT, UPDATE, DELETE", 0).await;
+    let store = role.store().await;
+    store.check().await.unwrap();
+    let (id, claim) = (id(), request());
+    store.claim(&id, &claim).await.unwrap();
+    store.abandon(&Lease { id, owner: claim.owner }, Abandoned::Hold).await.unwrap();
+    let before = store.look_up(&id).await.unwrap().unwrap().record;
+    sql(&role.url, format!("REVOKE INSERT ON {}_audit FROM {}", role.table, role.name)).await;
+    let audit = decision(&id);
+    let error = store.resolve(&id, &claim.owner, &Resolution::Release, &audit).await.unwrap_err();
+    assert!(!error.is_transient(), "{error}");
+    assert!(describe(&error).contains("idempotency_records_audit"), "{}", describe(&error));
+    let removal = Removal::of_any(claim.owner);
+    store.administration().unwrap().remove(&id, &removal, &audit).await.unwrap_err();
+    assert_eq!(store.look_up(&id).await.unwrap().unwrap().record, before);
+    // Requests need no log.
+    let next = store.claim(&crate::helpers::id(), &request()).await.unwrap();
+    assert_eq!(next, ClaimOutcome::Granted { attempt: 1 });
     role.drop().await;
 }
 

@@ -22,4 +22,4 @@ pub use pool::{ConnectionLifecycle, ConnectionPool, Lifetime, PooledConnection, 
 pub use row::{
     TimedRecord, claimed_from_row, fence, id_from_row, lease_from_row, record_from_row, snapshot,
 };
-pub use table::{Dialect, TableFacts, TableName, audit_columns, columns};
+pub use table::{Dialect, LogFacts, TableFacts, TableName, audit_columns, columns};

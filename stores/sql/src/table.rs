@@ -163,9 +163,17 @@ pub struct TableFacts {
     pub unfilled: String,
     /// Columns that do not exist.
     pub lacking: String,
-    /// Columns of the log of operators' decisions that do not exist; `None` if it does not exist
-    /// at all.
-    pub log_lacking: Option<String>,
+    /// The log of operators' decisions, if it exists.
+    pub log: Option<LogFacts>,
+}
+
+/// What a check has found out about the log of operators' decisions. The lists are separated by
+/// commas.
+pub struct LogFacts {
+    /// Columns of others that must not be null and have no default.
+    pub unfilled: String,
+    /// Columns that do not exist.
+    pub lacking: String,
 }
 
 impl TableFacts {
@@ -180,17 +188,34 @@ impl TableFacts {
         table: &TableName,
     ) -> Result<(), StoreError> {
         let name = table.as_str().to_owned();
-        let (table, problem) = match self.log_lacking {
-            _ if !self.lacking.is_empty() => (name, TableProblem::Lacking(self.lacking)),
-            _ if !self.keyed => (name, TableProblem::NoKey),
-            _ if !self.unfilled.is_empty() => (name, TableProblem::Unfilled(self.unfilled)),
-            None => (format!("{name}_audit"), TableProblem::Absent),
-            Some(lacking) if !lacking.is_empty() => {
-                (format!("{name}_audit"), TableProblem::Lacking(lacking))
-            }
-            Some(_) => return Ok(()),
+        let (table, problem) = match self.problem() {
+            Some(problem) => (name, problem),
+            None => match self.log.map_or(Some(TableProblem::Absent), LogFacts::problem) {
+                Some(problem) => (format!("{name}_audit"), problem),
+                None => return Ok(()),
+            },
         };
         Err(StoreError::permanent(store, operation, UnsuitableTable { table, problem }))
+    }
+
+    fn problem(&self) -> Option<TableProblem> {
+        if !self.lacking.is_empty() {
+            Some(TableProblem::Lacking(self.lacking.clone()))
+        } else if !self.keyed {
+            Some(TableProblem::NoKey)
+        } else if !self.unfilled.is_empty() {
+            Some(TableProblem::Unfilled(self.unfilled.clone()))
+        } else {
+            None
+        }
+    }
+}
+
+impl LogFacts {
+    fn problem(self) -> Option<TableProblem> {
+        let Self { unfilled, lacking } = self;
+        let lacking = (!lacking.is_empty()).then_some(TableProblem::Lacking(lacking));
+        lacking.or_else(|| (!unfilled.is_empty()).then_some(TableProblem::Unfilled(unfilled)))
     }
 }
 

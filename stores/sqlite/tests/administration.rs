@@ -212,6 +212,13 @@ async fn a_log_that_cannot_be_used_is_refused() {
             "ALTER TABLE idempotency_records_audit RENAME COLUMN actor TO who",
             "lacks the columns actor",
         ),
+        (
+            "DROP TABLE idempotency_records_audit;
+             CREATE TABLE idempotency_records_audit (number INTEGER NOT NULL PRIMARY KEY, at, \
+             action, record_id, operation, principal, reference, before, after, actor, reason, \
+             tenant TEXT NOT NULL)",
+            "its columns tenant must not be null",
+        ),
     ] {
         let file = File::new();
         let store = store(&file).await;

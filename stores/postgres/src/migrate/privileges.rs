@@ -60,6 +60,8 @@ fn privilege_problem(row: &PgRow) -> Result<Option<PrivilegeProblem>, sqlx::Erro
         Some(PrivilegeProblem::Log(missing_on_log.join(", ")))
     } else if row.try_get("filtered")? {
         Some(PrivilegeProblem::RowSecurity)
+    } else if row.try_get("log_filtered")? {
+        Some(PrivilegeProblem::LogRowSecurity)
     } else {
         None
     })
@@ -87,4 +89,9 @@ enum PrivilegeProblem {
         "row-level security hides rows from it; give it BYPASSRLS, or disable row-level security"
     )]
     RowSecurity,
+    #[error(
+        "row-level security hides rows of the log of operators' decisions, the table with the \
+         suffix `_audit`, from it; give it BYPASSRLS, or disable row-level security there"
+    )]
+    LogRowSecurity,
 }

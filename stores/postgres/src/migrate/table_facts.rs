@@ -4,7 +4,7 @@ use sqlx::{AssertSqlSafe, Row as _, postgres::PgRow};
 
 use crate::{engine::Engine, error::NAME};
 use idempotent_core::StoreError;
-use idempotent_sql::{TableFacts, audit_columns, columns};
+use idempotent_sql::{LogFacts, TableFacts, audit_columns, columns};
 
 const TABLE: &str = include_str!("../sql/table.sql");
 
@@ -29,8 +29,14 @@ fn facts(row: &PgRow) -> Result<TableFacts, sqlx::Error> {
         keyed: row.try_get("keyed")?,
         unfilled: row.try_get::<Vec<String>, _>("unfilled")?.join(", "),
         lacking: row.try_get::<Vec<String>, _>("lacking")?.join(", "),
-        log_lacking: row
-            .try_get::<Option<Vec<String>>, _>("log_lacking")?
-            .map(|columns| columns.join(", ")),
+        log: log_facts(row)?,
     })
+}
+
+fn log_facts(row: &PgRow) -> Result<Option<LogFacts>, sqlx::Error> {
+    let Some(lacking) = row.try_get::<Option<Vec<String>>, _>("log_lacking")? else {
+        return Ok(None);
+    };
+    let unfilled = row.try_get::<Vec<String>, _>("log_unfilled")?.join(", ");
+    Ok(Some(LogFacts { unfilled, lacking: lacking.join(", ") }))
 }

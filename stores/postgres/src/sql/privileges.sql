@@ -18,7 +18,8 @@ SELECT current_user::text AS role,
            FROM unnest(ARRAY['SELECT', 'INSERT']) AS privilege
            WHERE NOT has_table_privilege(log.oid, privilege)
        ) AS missing_on_log,
-       row_security_active(c.oid) OR coalesce(row_security_active(log.oid), false) AS filtered
+       row_security_active(c.oid) AS filtered,
+       coalesce(row_security_active(log.oid), false) AS log_filtered
 FROM searched
 JOIN pg_namespace AS n ON n.nspname = searched.name
 JOIN pg_class AS c ON c.relnamespace = n.oid

@@ -31,7 +31,15 @@ SELECT EXISTS (
                SELECT FROM pg_attribute AS a
                WHERE a.attrelid = log.id AND a.attname = name AND NOT a.attisdropped
            )
-       ) END AS log_lacking -- NULL: there is no log
+       ) END AS log_lacking, -- NULL: there is no log
+       ARRAY(
+           SELECT a.attname::text
+           FROM pg_attribute AS a
+           WHERE a.attrelid = log.id AND a.attnum > 0 AND NOT a.attisdropped
+             AND a.attnotnull AND NOT a.atthasdef AND a.attidentity = ''
+             AND a.attname <> ALL ({audit})
+           ORDER BY a.attnum
+       ) AS log_unfilled
 FROM pg_class AS c
 CROSS JOIN (SELECT to_regclass('{quoted_schema}"{table}_audit"')::oid AS id) AS log
 WHERE c.oid = '{quoted_schema}"{table}"'::regclass

@@ -9,7 +9,7 @@ use crate::{
     sql::filled,
 };
 use idempotent_core::StoreError;
-use idempotent_sql::{MissingTable, TableFacts, audit_columns, columns};
+use idempotent_sql::{LogFacts, MissingTable, TableFacts, audit_columns, columns};
 
 const TABLE: &str = include_str!("../sql/table.sql");
 
@@ -40,7 +40,12 @@ fn facts(row: &SqliteRow) -> Result<(bool, TableFacts), sqlx::Error> {
         keyed: row.try_get("keyed")?,
         unfilled: row.try_get("unfilled")?,
         lacking: row.try_get("lacking")?,
-        log_lacking: row.try_get("log_lacking")?,
+        log: log_facts(row)?,
     };
     Ok((row.try_get("present")?, facts))
+}
+
+fn log_facts(row: &SqliteRow) -> Result<Option<LogFacts>, sqlx::Error> {
+    let Some(lacking) = row.try_get("log_lacking")? else { return Ok(None) };
+    Ok(Some(LogFacts { lacking, unfilled: row.try_get("log_unfilled")? }))
 }

@@ -17,4 +17,7 @@ SELECT EXISTS (
            FROM main.json_each(json_array({audit}))
            WHERE value NOT IN (SELECT name FROM main.pragma_table_info('{table}_audit', 'main'))
        ) END AS log_lacking, -- NULL: there is no log
+       (SELECT coalesce(group_concat(name, ', '), '')
+        FROM main.pragma_table_info('{table}_audit', 'main')
+        WHERE "notnull" = 1 AND dflt_value IS NULL AND name NOT IN ({audit})) AS log_unfilled,
        EXISTS (SELECT 1 FROM main.pragma_table_info('{table}', 'main')) AS present
