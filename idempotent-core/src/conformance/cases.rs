@@ -118,6 +118,7 @@ cases! {
         a_completed_record_is_removed,
         a_live_record_is_removed_only_if_it_may_be,
         an_expired_record_is_scanned_and_removed,
+        a_key_that_is_held_past_its_ttl_is_live,
         bytes_are_replaced_if_they_are_those_that_were_seen,
         a_decision_is_logged,
         a_decision_that_changes_nothing_is_not_logged,

@@ -10,6 +10,7 @@ use super::{
 const WATCHED: &str = "what_can_be_held_is_watched";
 const TOLD: &str = "a_history_tells_of_each_attempt_and_of_its_end";
 const REMOVED_LIVE: &str = "a_live_record_is_removed_only_if_it_may_be";
+const HELD: &str = "a_key_that_is_held_past_its_ttl_is_live";
 const REPLACED: &str = "bytes_are_replaced_if_they_are_those_that_were_seen";
 const SCANNED: &str = "every_record_is_on_a_page_of_a_scan";
 
@@ -55,8 +56,8 @@ const MUTANTS: &[Mutant] = &[
     mutant("remove.sql", "\n  AND owner = $2", "", Case("a_completed_record_is_removed")),
     mutant("remove.sql", "$3 = 1\n       OR ", "", Case(REMOVED_LIVE)),
     mutant("remove.sql", "AND ($3 = 1", "AND (true", Case(REMOVED_LIVE)),
-    mutant("remove.sql", "state = 1 AND abandoned = 0", "abandoned = 0", Histories),
-    mutant("remove.sql", " AND abandoned = 0", "", Histories),
+    mutant("remove.sql", "state = 1 AND abandoned = 0", "abandoned = 0", Case(HELD)),
+    mutant("remove.sql", " AND abandoned = 0", "", Case(HELD)),
     mutant("remove.sql", " AND lease_until <= {now}", "", Histories),
     mutant("remove.sql", " AND expires_at <= {now}", "", Case(REMOVED_LIVE)),
     mutant("replace.sql", "WHERE id = $1", "WHERE true", Histories),

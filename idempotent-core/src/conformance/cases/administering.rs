@@ -92,6 +92,24 @@ pub(in crate::conformance) async fn an_expired_record_is_scanned_and_removed(fix
     }
 }
 
+pub(in crate::conformance) async fn a_key_that_is_held_past_its_ttl_is_live(fixture: Fixture) {
+    if fixture.store().administration().is_none() {
+        return;
+    }
+    let (held, can_be_held) = (fixture.key(), fixture.key());
+    // The policy of the record stays "retry".
+    let lease = held.claimed(fixture.request()).await;
+    held.abandon(&lease, Abandoned::Hold).await;
+    let leases = [lease, can_be_held.claimed(fixture.hold_request()).await];
+    fixture.expire_records().await;
+    for (key, lease) in [held, can_be_held].iter().zip(leases) {
+        let before = key.record().await;
+        assert_eq!(key.remove(&Removal::of_completed(lease.owner)).await, Some(false));
+        assert_eq!(key.record().await, before);
+        assert_eq!(key.remove(&Removal::of_any(lease.owner)).await, Some(true));
+    }
+}
+
 pub(in crate::conformance) async fn bytes_are_replaced_if_they_are_those_that_were_seen(
     fixture: Fixture,
 ) {
