@@ -29,6 +29,8 @@ pub mod protocol;
 mod record;
 mod record_id;
 mod recording;
+#[cfg(feature = "report")]
+pub mod report;
 pub mod runtime;
 mod scope;
 mod short_text;

@@ -12,6 +12,7 @@ const CORE: &[&str] = &[
     "job",
     "runtime",
     "store",
+    "report",
     "transition",
     "protocol",
     "record",
