@@ -35,7 +35,7 @@ pub use idempotent_core::{
         Actor, AuditAction, AuditEntry, AuditPage, Audited, AuditedState, Claim, ClaimOutcome,
         Contents, Fence, ListedRecord, ListedState, PagePosition, RecordCount, RecordFilter,
         RecordPage, Removal, RenewOutcome, Renewal, Replacement, Resolution, ResolveOutcome,
-        Snapshot,
+        Snapshot, StoreFacts,
     },
     runtime::{Administrator, ErasedPage, FoundRecord},
     store::{Administration, Store, Transaction, TransactionClaim, Transactions},

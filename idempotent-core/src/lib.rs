@@ -51,6 +51,6 @@ pub use record::{Notes, Record, RecordState};
 pub use record_id::{DerivedKey, RecordId, RecordIdError, ShortRecordId};
 pub use recording::{EncodedRecording, RecordingError};
 pub use runtime::Runtime;
-pub use scope::{Principal, ScopeId};
+pub use scope::{Principal, ScopeId, ScopeTextError};
 pub use short_text::{ShortText, ShortTextError};
 pub use store::Store;

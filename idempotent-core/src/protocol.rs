@@ -20,10 +20,12 @@ use crate::{
 };
 
 mod audit;
+mod facts;
 mod pages;
 mod rejection;
 
 pub use audit::{Actor, AuditAction, AuditEntry, AuditError, AuditPage, Audited, AuditedState};
+pub use facts::{Finding, Size, StoreFacts};
 pub use pages::{
     Contents, InvalidPosition, ListedRecord, ListedState, PagePosition, RecordCount, RecordFilter,
     RecordPage, Removal, Replacement,

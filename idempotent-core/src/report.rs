@@ -27,6 +27,7 @@
 
 mod audit;
 mod count;
+mod facts;
 mod record;
 mod seen;
 mod story;
@@ -34,6 +35,7 @@ mod time;
 
 pub use audit::{AuditPageView, AuditView};
 pub use count::CountView;
+pub use facts::{FindingView, SizeView, StoreFactsView};
 pub use record::{EventView, LeaseView, RecordPageView, RecordView, ShownState, kind_name};
 pub use seen::{InvalidSeenAttempt, SeenAttempt};
 pub use story::{Story, StoryEvent, explain};

@@ -1,8 +1,12 @@
 //! Scopes: which principal a key belongs to.
 
-use std::fmt;
+use std::{borrow::Cow, fmt};
 
 use sha2::{Digest as _, Sha256};
+
+mod text;
+
+pub use text::ScopeTextError;
 
 /// The principal that a key belongs to: a user, a tenant, an API token.
 ///
@@ -17,7 +21,7 @@ use sha2::{Digest as _, Sha256};
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct ScopeId {
-    kind: &'static str,
+    kind: Cow<'static, str>,
     principal: Vec<u8>,
 }
 
@@ -31,7 +35,7 @@ impl ScopeId {
     /// Creates the scope of a principal of this kind, such as `ScopeId::of("user", user.id)`.
     #[must_use]
     pub fn of(kind: &'static str, principal: impl Into<Vec<u8>>) -> Self {
-        Self { kind, principal: principal.into() }
+        Self { kind: kind.into(), principal: principal.into() }
     }
 
     /// Creates the scope of keys that belong to no principal: all of them share it. Use it for

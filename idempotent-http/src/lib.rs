@@ -7,6 +7,7 @@
 //! | [`problem`] | problems (RFC 9457), their codes, and how they are written as JSON |
 //! | [`header_names`] | the names of header fields |
 //! | [`recording`] | which responses are recorded with which headers, and their encoding |
+//! | `report` | what is shown of recordings; needs the feature `report` |
 //! | [`specification`] | the published policy of operations, as JSON |
 //!
 //! Servers and clients share these definitions. Applications use [`idempotent-actix`] or
@@ -21,6 +22,8 @@ pub mod key;
 mod not_run;
 pub mod problem;
 pub mod recording;
+#[cfg(feature = "report")]
+pub mod report;
 pub mod specification;
 
 pub use idempotent_core::{Key, KeyError};

@@ -57,6 +57,8 @@ async fn a_decision_is_logged_with_who_and_why() {
     assert!(administrator.forget(&id, &operator, &actor).await.unwrap());
     assert!(!administrator.forget(&id, &operator, &actor).await.unwrap());
     let log = administrator.audit(None, 10).await.unwrap().entries;
+    assert_eq!(administrator.audit_of(&id).await.unwrap(), log);
+    assert_eq!(administrator.audit_of(&self::id("another")).await.unwrap(), []);
     let entries: Vec<_> = log.iter().map(|audited| &audited.entry).collect();
     let [forgotten, completed] = entries.as_slice() else { panic!("{entries:?}") };
     assert_eq!(forgotten.action, AuditAction::Forget);
@@ -269,6 +271,7 @@ async fn a_store_without_administration_says_so() {
         administrator.find("ab").await.unwrap().unwrap_err(),
         administrator.count().await.unwrap_err(),
         administrator.audit(None, 1).await.unwrap_err(),
+        administrator.measure().await.unwrap_err(),
     ] {
         assert!(error.is_unsupported(), "{error}");
     }

@@ -7,8 +7,9 @@ use crate::{
     error::StoreError,
     lease::OwnerToken,
     protocol::{
-        Actor, AuditAction, AuditEntry, AuditPage, AuditedState, ListedRecord, PagePosition,
-        RecordCount, RecordFilter, RecordPage, Removal, Resolution, ResolveOutcome, Snapshot,
+        Actor, AuditAction, AuditEntry, AuditPage, Audited, AuditedState, ListedRecord,
+        PagePosition, RecordCount, RecordFilter, RecordPage, Removal, Resolution, ResolveOutcome,
+        Snapshot, StoreFacts,
     },
     record_id::{RecordId, RecordIdError},
     recording::EncodedRecording,
@@ -23,6 +24,10 @@ const TIMEOUTS: u32 = 6;
 const MAX_FOUND: u32 = 10;
 /// How many records an erasure reads at a time.
 const ERASED_AT_ONCE: u32 = 200;
+
+/// How many entries of the log are read at a time, and how often, for one record.
+const AUDITED_AT_ONCE: u32 = 1_000;
+const AUDIT_PAGES: u32 = 10;
 
 /// Lists the records of a store, and executes the decisions of operators.
 /// [`Runtime::administrator`](super::Runtime::administrator) returns it.
@@ -234,6 +239,27 @@ impl Administrator {
         limit: u32,
     ) -> Result<AuditPage, StoreError> {
         self.call("read the audit log", async |store| store.audit(after, limit).await).await
+    }
+
+    /// Returns the entries of the log about one record, the latest first, among the latest 10,000
+    /// entries of the log.
+    pub async fn audit_of(&self, id: &RecordId) -> Result<Vec<Audited>, StoreError> {
+        let (mut found, mut after) = (Vec::new(), None);
+        for _ in 0..AUDIT_PAGES {
+            let page = self.audit(after.as_ref(), AUDITED_AT_ONCE).await?;
+            found.extend(page.entries.into_iter().filter(|audited| audited.entry.id == *id));
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+        }
+        Ok(found)
+    }
+
+    /// Tells about the store: its clock, its size, and what somebody should look at. See
+    /// [`Administration::measure`].
+    pub async fn measure(&self) -> Result<StoreFacts, StoreError> {
+        self.call("measure", async |store| store.measure().await).await
     }
 
     async fn call<T>(

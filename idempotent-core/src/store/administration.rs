@@ -7,7 +7,7 @@ use crate::{
     history::Kind,
     protocol::{
         AuditEntry, AuditPage, ListedRecord, PagePosition, RecordCount, RecordFilter, RecordPage,
-        Removal, Replacement,
+        Removal, Replacement, StoreFacts,
     },
     record_id::RecordId,
 };
@@ -93,4 +93,11 @@ pub trait Administration: Send + Sync {
         after: Option<&PagePosition>,
         limit: u32,
     ) -> Result<AuditPage, StoreError>;
+
+    /// Tells about the store: its clock, its size, and what somebody should look at.
+    ///
+    /// The default fails with an [unsupported](StoreError::is_unsupported) error.
+    async fn measure(&self) -> Result<StoreFacts, StoreError> {
+        Err(StoreError::unsupported("store", "measure"))
+    }
 }

@@ -1,7 +1,11 @@
-//! What is verified of a store's URL before it is parsed.
+//! What is verified of a store's URL before it is parsed, and which store it names.
 
 use super::nearest::nearest;
 use crate::error::StoreError;
+
+mod scheme;
+
+pub use scheme::{ConnectError, scheme};
 
 /// Refuses a URL of a server in which the user or the password is not percent-encoded, so that its
 /// parts are not what they seem to be, and a parameter that the store does not know.

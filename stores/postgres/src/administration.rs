@@ -13,7 +13,7 @@ use idempotent_core::{
     history::Kind,
     protocol::{
         AuditEntry, AuditPage, InvalidPosition, ListedRecord, PagePosition, RecordCount,
-        RecordFilter, RecordPage, Removal, Replacement,
+        RecordFilter, RecordPage, Removal, Replacement, StoreFacts,
     },
     store::Administration,
 };
@@ -22,6 +22,8 @@ use idempotent_sql::{
     statement::Statement,
     steps::Steps,
 };
+
+mod facts;
 
 const AUDIT: &str = "read the audit log";
 
@@ -109,6 +111,10 @@ impl Administration for Engine {
             self.change("tell", statement, Resend::UnlessLost).await
         };
         on_io_thread("tell", told).await.map(drop)
+    }
+
+    async fn measure(&self) -> Result<StoreFacts, StoreError> {
+        on_io_thread("measure", read(self, "measure", Steps::measure, facts::facts_from_rows)).await
     }
 
     async fn count(&self) -> Result<RecordCount, StoreError> {

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use idempotent_core::{
     Abandoned, Lease, RecordId, Store,
     history::Kind,
-    protocol::{Fence, ListedState, RecordFilter, Removal, Resolution, ResolveOutcome},
+    protocol::{Fence, ListedState, RecordFilter, Removal, Resolution, ResolveOutcome, StoreFacts},
     store::Administration,
 };
 use idempotent_postgres::{PostgresStore, internals::batched_postgres};
@@ -213,4 +213,31 @@ async fn a_scan_reads_a_part_of_the_table_for_each_page() {
     }
     assert_eq!(found, [(lease.id, owner)]);
     assert_eq!(pages, OTHERS / 2_000 + 1);
+}
+
+#[tokio::test]
+async fn a_table_with_many_dead_rows_is_found() {
+    for parts in [0, 4] {
+        let url = database().await;
+        let store = PostgresStore::options().partitions(parts).connect(&url).await.unwrap();
+        store.migrate().await.unwrap();
+        let before = store.look_up(&held(&store).await.id).await.unwrap().unwrap().at;
+        let facts = administration(&store).measure().await.unwrap();
+        assert!(facts.at >= before && facts.server.starts_with("PostgreSQL 1"), "{facts:?}");
+        assert!(facts.sizes.iter().all(|size| size.bytes > 0), "{facts:?}");
+        let is_about_rows = |facts: &StoreFacts| {
+            facts.findings.iter().any(|finding| finding.found.contains("dead rows"))
+        };
+        assert!(!is_about_rows(&facts), "{facts:?}");
+        add_others(&url).await;
+        let rest = "DELETE FROM idempotency_records WHERE state = 2; ANALYZE idempotency_records";
+        for statement in rest.split("; ") {
+            sql(&url, statement).await;
+        }
+        // Autovacuum may have removed them already.
+        let dead = "SELECT sum(n_dead_tup)::bigint FROM pg_stat_user_tables \
+                    WHERE relname ~ '^idempotency_records'";
+        let facts = administration(&store).measure().await.unwrap();
+        assert_eq!(is_about_rows(&facts), number(&url, dead).await > 10_000, "{facts:?}");
+    }
 }

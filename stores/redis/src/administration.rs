@@ -16,11 +16,12 @@ use idempotent_core::{
     history::Kind,
     protocol::{
         AuditEntry, AuditPage, Contents, Fence, InvalidPosition, ListedRecord, ListedState,
-        PagePosition, RecordCount, RecordFilter, RecordPage, Removal, Replacement,
+        PagePosition, RecordCount, RecordFilter, RecordPage, Removal, Replacement, StoreFacts,
     },
     store::Administration,
 };
 
+mod facts;
 mod log;
 mod merged;
 mod records;
@@ -128,6 +129,10 @@ impl Administration for RedisStore {
         let (script, record) = (&self.engine.scripts.tell, (id, Beside::Nothing));
         let told = self.engine.call(how, script, record, &[Arg::Bytes(&letter)]).await;
         told.map(drop).map_err(of("tell"))
+    }
+
+    async fn measure(&self) -> Result<StoreFacts, StoreError> {
+        facts::facts(&self.engine).await.map_err(of("measure"))
     }
 
     /// The number of all records is the number of keys of the database, including keys of other

@@ -26,6 +26,7 @@ macro_rules! for_each_step {
             read, existing, claim, take_over, hold, shorten, renew, note, complete, release,
             abandon, resolve_complete, resolve_release, purge, keep, shorten_expired, resumable,
             watched, scan, find, remove, replace, tell, count, audit,
+            measure,
         }
     };
 }

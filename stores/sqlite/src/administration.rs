@@ -14,7 +14,7 @@ use idempotent_core::{
     history::Kind,
     protocol::{
         AuditEntry, AuditPage, InvalidPosition, ListedRecord, PagePosition, RecordCount,
-        RecordFilter, RecordPage, Removal, Replacement,
+        RecordFilter, RecordPage, Removal, Replacement, StoreFacts,
     },
     store::Administration,
 };
@@ -22,6 +22,8 @@ use idempotent_sql::{
     lists::{PageRequest, audit_page, count_from_row, found},
     statement::Statement,
 };
+
+mod facts;
 
 const AUDIT: &str = "read the audit log";
 
@@ -146,5 +148,10 @@ impl Administration for Engine {
         let statement = || self.statements.steps.audit(before, i64::from(limit) + 1);
         let rows = self.rows(Access::Read, AUDIT, statement).await?;
         audit_page(&rows, limit).map_err(unreadable(AUDIT))
+    }
+
+    async fn measure(&self) -> Result<StoreFacts, StoreError> {
+        let row = self.row("measure", || self.statements.steps.measure()).await?;
+        facts::facts_from_row(&row).map_err(|error| self.store_error("measure", error))
     }
 }

@@ -230,3 +230,20 @@ async fn a_log_that_cannot_be_used_is_refused() {
         assert!(source.contains(named), "{source}");
     }
 }
+
+#[tokio::test]
+async fn a_file_that_is_mostly_free_is_found() {
+    let file = File::new();
+    let store = store(&file).await;
+    let before = store.look_up(&claimed(&store).await.id).await.unwrap().unwrap().at;
+    let facts = administration(&store).measure().await.unwrap();
+    assert!(facts.at >= before && facts.server.starts_with("SQLite 3."), "{facts:?}");
+    assert!(facts.sizes[0].bytes > 0 && facts.findings.is_empty(), "{facts:?}");
+    add_others(&file, 100_000).await;
+    assert_eq!(administration(&store).measure().await.unwrap().findings, []);
+    execute(&file, "DELETE FROM idempotency_records").await;
+    let facts = administration(&store).measure().await.unwrap();
+    assert!(facts.findings[0].advice.contains("VACUUM"), "{facts:?}");
+    let [size, free] = [0, 1].map(|index| facts.sizes[index].bytes);
+    assert!(free > size / 2 && free < size, "{facts:?}");
+}

@@ -18,6 +18,7 @@ const NOT_STEPS: &[&str] = &[
     "index_input.lua",
     "list.lua",
     "log.sql",
+    "measure.sql",
     "migrate_1.sql",
     "migrations.sql",
     "partition.sql",

@@ -8,10 +8,11 @@ use crate::{
     history::Kind,
     protocol::{
         AuditEntry, AuditPage, InvalidPosition, ListedRecord, ListedState, PagePosition,
-        RecordCount, RecordFilter, RecordPage, Removal, Replacement,
+        RecordCount, RecordFilter, RecordPage, Removal, Replacement, StoreFacts,
     },
     record::{Record, RecordState},
     record_id::RecordId,
+    short_text::ShortText,
     store::Administration,
     transition,
 };
@@ -157,5 +158,10 @@ impl Administration for MemoryStore {
         limit: u32,
     ) -> Result<AuditPage, StoreError> {
         self.audit_log.page(after, limit).map_err(invalid("read the audit log"))
+    }
+
+    async fn measure(&self) -> Result<StoreFacts, StoreError> {
+        let server = ShortText::truncated("memory of the process");
+        Ok(StoreFacts::new(self.clock.now(), server))
     }
 }

@@ -84,6 +84,11 @@ impl Steps<SqlStr> {
         Statement::by_index(&self.count, Vec::new())
     }
 
+    /// Reads the sizes and settings of the database.
+    pub fn measure(&self) -> Statement<'_> {
+        Statement::new(&self.measure, Vec::new())
+    }
+
     /// Reads up to `count` entries of the log before the one with this number.
     pub fn audit(&self, before: Option<u64>, count: i64) -> Statement<'_> {
         let before = before.and_then(|number| i64::try_from(number).ok()).unwrap_or(i64::MAX);
