@@ -87,6 +87,13 @@ fn the_client_depends_on_no_server_and_no_database() {
 }
 
 #[test]
+fn the_command_line_depends_on_no_framework() {
+    let tree = tree(&["-p", "idempotent-cli", "--all-features"]);
+    assert!(tree.contains(&"clap".to_owned()), "this is not the dependency tree of the program");
+    assert_without(&tree, &["actix-web", "idempotent-actix", "idempotent-macros", "crossterm"]);
+}
+
+#[test]
 fn the_macro_crate_has_three_direct_dependencies() {
     let mut direct = tree(&["-p", "idempotent-macros", "--depth", "1"]);
     direct.sort();
@@ -101,7 +108,7 @@ fn published_crates_depend_on_no_test_only_crate() {
     );
     let features = "memory,sqlite,postgres,redis,redis-tls,conformance,identity,httpauth";
     assert_without(&tree(&["-p", "idempotent-actix", "--features", features]), TEST_ONLY);
-    for package in ["idempotent-macros", "idempotent-http", "idempotent-client"] {
+    for package in ["idempotent-macros", "idempotent-http", "idempotent-client", "idempotent-cli"] {
         assert_without(&tree(&["-p", package, "--all-features"]), TEST_ONLY);
     }
 }

@@ -31,8 +31,16 @@ const CORE: &[&str] = &[
 ];
 
 /// The modules at the root of `idempotent-http`. Each may use those that are listed below it.
-const HTTP: &[&str] =
-    &["specification", "problem", "recording", "digest", "not_run", "key", "header_names"];
+const HTTP: &[&str] = &[
+    "specification",
+    "problem",
+    "report",
+    "recording",
+    "digest",
+    "not_run",
+    "key",
+    "header_names",
+];
 
 /// The modules at the root of `idempotent-postgres`. Each may use those that are listed below it.
 const POSTGRES: &[&str] = &[
@@ -103,6 +111,9 @@ const CLIENT: &[&str] = &[
     "key",
     "clock",
 ];
+
+/// The modules at the root of `idempotent-cli`. Each may use those that are listed below it.
+const CLI: &[&str] = &["commands", "select", "ask", "session", "report", "failure", "text", "args"];
 
 /// The modules at the root of `idempotent-actix`. Each may use those that are listed below it.
 const ACTIX: &[&str] = &[
@@ -237,6 +248,7 @@ fn modules_at_the_root_use_only_those_below() {
         ("idempotent-http", HTTP, 1),
         ("idempotent-actix", ACTIX, 20),
         ("idempotent-client", CLIENT, 15),
+        ("idempotent-cli", CLI, 8),
         ("idempotent-macros", MACROS, 8),
     ] {
         assert_layered(name, layers, at_least);
@@ -262,6 +274,7 @@ fn modules_have_no_cycles() {
         "idempotent-http",
         "idempotent-actix",
         "idempotent-client",
+        "idempotent-cli",
         "idempotent-macros",
     ] {
         assert_no_cycles(name);

@@ -2,7 +2,7 @@
 
 use crate::cargo;
 
-const PUBLISHED: [&str; 9] = [
+const PUBLISHED: [&str; 10] = [
     "idempotent-core",
     "idempotent-http",
     "idempotent-sql",
@@ -12,6 +12,7 @@ const PUBLISHED: [&str; 9] = [
     "idempotent-macros",
     "idempotent-actix",
     "idempotent-client",
+    "idempotent-cli",
 ];
 
 /// The folders of a published crate. Its manifest, licenses and Markdown files are at its root.
@@ -30,7 +31,8 @@ fn is_package_metadata(file: &str) -> bool {
 fn packages_contain_no_tests_beyond_unit_tests() {
     for package in PUBLISHED {
         let files = cargo(&["package", "--offline", "--allow-dirty", "--list", "-p", package]);
-        assert!(files.iter().any(|file| file == "src/lib.rs"), "{package}: {files:?}");
+        let is_root = |file: &String| file == "src/lib.rs" || file == "src/main.rs";
+        assert!(files.iter().any(is_root), "{package}: {files:?}");
         for file in &files {
             let expected =
                 is_package_metadata(file) || FOLDERS.iter().any(|place| file.starts_with(place));

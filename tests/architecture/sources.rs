@@ -59,7 +59,9 @@ impl Sources {
     pub(crate) fn of(folder: &str) -> Self {
         let source = root().join(folder).join("src");
         let mut sources = Self(BTreeMap::new());
-        sources.read(Vec::new(), &source.join("lib.rs"), &source, false);
+        let root = ["lib.rs", "main.rs"].map(|file| source.join(file));
+        let root = root.iter().find(|file| file.exists()).unwrap();
+        sources.read(Vec::new(), root, &source, false);
         assert!(sources.0.len() > 10, "{folder} has only {} modules", sources.0.len());
         sources
     }
