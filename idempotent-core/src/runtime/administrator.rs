@@ -49,7 +49,7 @@ const AUDIT_PAGES: u32 = 10;
 /// may not have taken effect, and the log has an entry if it has. It may be repeated.
 #[derive(Clone)]
 pub struct Administrator {
-    parts: Arc<RuntimeParts>,
+    pub(super) parts: Arc<RuntimeParts>,
 }
 
 /// The records whose ids begin with some digits. The result of [`Administrator::find`].
@@ -101,7 +101,7 @@ impl Administrator {
         after: Option<&PagePosition>,
         limit: u32,
     ) -> Result<RecordPage, StoreError> {
-        self.call("list", async |store| store.watched(filter, after, limit).await).await
+        self.call("list", |store| store.watched(filter, after, limit)).await
     }
 
     /// Returns a page of up to `limit` of all records, in no particular order. All pages together
@@ -113,7 +113,7 @@ impl Administrator {
         after: Option<&PagePosition>,
         limit: u32,
     ) -> Result<RecordPage, StoreError> {
-        self.call("scan", async |store| store.scan(filter, after, limit).await).await
+        self.call("scan", |store| store.scan(filter, after, limit)).await
     }
 
     /// Returns the record whose id begins with these hexadecimal digits: 1 to 64 of them, such as
@@ -126,19 +126,16 @@ impl Administrator {
         digits: &str,
     ) -> Result<Result<FoundRecord, StoreError>, RecordIdError> {
         let (first, last) = RecordId::range(digits)?;
-        let found = self
-            .call("find", async |store| store.find(&first, &last, MAX_FOUND).await)
-            .await
-            .map(|mut found| match found.len() {
-                0 => FoundRecord::Absent,
-                1 => found.pop().map_or(FoundRecord::Absent, |one| FoundRecord::One(one.into())),
-                _ => FoundRecord::Ambiguous(found),
-            });
-        Ok(found)
+        let found = self.call("find", |store| store.find(&first, &last, MAX_FOUND)).await;
+        Ok(found.map(|mut found| match found.len() {
+            0 => FoundRecord::Absent,
+            1 => found.pop().map_or(FoundRecord::Absent, |one| FoundRecord::One(one.into())),
+            _ => FoundRecord::Ambiguous(found),
+        }))
     }
 
-    /// Reads a record with its recording, steps and input. Returns `None` if it is absent or has
-    /// expired.
+    /// Reads a record with its recording, steps and input, which the runtime opens if they are
+    /// sealed. Returns `None` if it is absent or has expired.
     pub async fn look_up(&self, id: &RecordId) -> Result<Option<Snapshot>, StoreError> {
         self.parts.store.call(|store| store.look_up(id)).await
     }
@@ -184,7 +181,7 @@ impl Administrator {
         let Some(Snapshot { record, at }) = self.look_up(id).await? else { return Ok(false) };
         let removal = Removal::of_completed(*seen);
         let about = AuditEntry::about(AuditAction::Forget, *id, &record, at, actor.clone());
-        self.call("forget", async |store| store.remove(id, &removal, &about).await).await
+        self.call("forget", |store| store.remove(id, &removal, &about)).await
     }
 
     /// Removes up to 200 records of these [principals](Self::principals), each in a call of its
@@ -215,7 +212,7 @@ impl Administrator {
             let (id, record) = (&listed.id, &listed.record);
             let removal = Removal { seen: record.owner, live };
             let about = AuditEntry::about(AuditAction::Erase, *id, record, found.at, actor.clone());
-            if self.call("erase", async |store| store.remove(id, &removal, &about).await).await? {
+            if self.call("erase", |store| store.remove(id, &removal, &about)).await? {
                 page.erased += 1;
             } else {
                 page.left.push(listed);
@@ -228,7 +225,7 @@ impl Administrator {
     /// Counts the records: the [watched](Self::watched) ones exactly, and all of them as exactly as
     /// is possible without reading the whole store.
     pub async fn count(&self) -> Result<RecordCount, StoreError> {
-        self.call("count", async |store| store.count().await).await
+        self.call("count", |store| store.count()).await
     }
 
     /// Returns a page of up to `limit` entries of the log of operators' decisions, the latest
@@ -238,7 +235,7 @@ impl Administrator {
         after: Option<&PagePosition>,
         limit: u32,
     ) -> Result<AuditPage, StoreError> {
-        self.call("read the audit log", async |store| store.audit(after, limit).await).await
+        self.call("read the audit log", |store| store.audit(after, limit)).await
     }
 
     /// Returns the entries of the log about one record, the latest first, among the latest 10,000
@@ -259,20 +256,23 @@ impl Administrator {
     /// Tells about the store: its clock, its size, and what somebody should look at. See
     /// [`Administration::measure`].
     pub async fn measure(&self) -> Result<StoreFacts, StoreError> {
-        self.call("measure", async |store| store.measure().await).await
+        self.call("measure", |store| store.measure()).await
     }
 
-    async fn call<T>(
-        &self,
+    pub(super) async fn call<'a, T, C>(
+        &'a self,
         operation: &'static str,
-        call: impl AsyncFnOnce(&dyn Administration) -> Result<T, StoreError>,
-    ) -> Result<T, StoreError> {
+        call: impl FnOnce(&'a dyn Administration) -> C,
+    ) -> Result<T, StoreError>
+    where
+        C: Future<Output = Result<T, StoreError>> + Unpin,
+    {
         let store = &self.parts.store;
         let administration = store.store().administration();
         let administration =
             administration.ok_or_else(|| StoreError::unsupported("store", operation))?;
         let limit = store.timeout().saturating_mul(TIMEOUTS);
-        store.limit_to(limit, Box::pin(call(administration))).await
+        store.limit_to(limit, call(administration)).await
     }
 }
 
