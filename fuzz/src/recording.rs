@@ -12,7 +12,7 @@ const FEW: usize = 48;
 /// Input: what is decoded; and the same bytes as the parts of a recording.
 pub(crate) fn run(input: &[u8]) {
     decode(Bytes::copy_from_slice(input));
-    decode(sealed(input));
+    decode(with_checksum(input));
     let recording = build(&mut Input(input));
     let encoded = Bytes::from(recording.encode());
     assert_eq!(read(&encoded), Ok(recording));
@@ -25,14 +25,14 @@ fn read(bytes: &Bytes) -> Result<Recording, RecordingError> {
 }
 
 /// The bytes with the checksum that belongs to them.
-fn sealed(content: &[u8]) -> Bytes {
+fn with_checksum(content: &[u8]) -> Bytes {
     [content, &crc32fast::hash(content).to_be_bytes()].concat().into()
 }
 
 /// Bytes are refused, or are a recording that keeps its meaning when it is encoded again.
 fn decode(bytes: Bytes) {
     let (version, intact) = match bytes.split_last_chunk::<4>() {
-        Some((content, _)) => (content.first().copied(), bytes == sealed(content)),
+        Some((content, _)) => (content.first().copied(), bytes == with_checksum(content)),
         None => (None, false),
     };
     match read(&bytes) {
@@ -47,6 +47,9 @@ fn decode(bytes: Bytes) {
         }
         Err(RecordingError::UnknownVersion { version: unknown }) => {
             assert!(intact && unknown != 1 && version == Some(unknown));
+        }
+        Err(RecordingError::Sealed) => {
+            assert_eq!(bytes.first(), Some(&EncodedRecording::SEALED));
         }
         Err(_) => assert!(!intact || version == Some(1) || version.is_none()),
     }

@@ -241,6 +241,15 @@ impl IdempotencyBuilder {
         self
     }
 
+    /// Sets the secret keys that seal responses, results, steps and inputs in the store. By default
+    /// there are none, and the store has them as they are. See [`Keyring`](crate::store::Keyring).
+    #[cfg(feature = "encrypt")]
+    #[must_use]
+    pub fn encrypt(mut self, keyring: crate::store::Keyring) -> Self {
+        self.options.keyring = keyring;
+        self
+    }
+
     /// Sets the average time between two purges of expired records; the default is 60 seconds. With
     /// `None` this process does not purge; another process that uses the store has to.
     #[must_use]

@@ -41,6 +41,8 @@ pub use idempotent_core::{
     store::{Administration, Store, Transaction, TransactionClaim, Transactions},
     transition,
 };
+#[cfg(feature = "encrypt")]
+pub use idempotent_core::{Keyring, KeyringError, runtime::ResealedPage};
 #[cfg(feature = "postgres")]
 pub use idempotent_postgres::{PostgresOptions, PostgresStore};
 #[cfg(feature = "redis")]

@@ -23,6 +23,8 @@ pub mod history;
 pub mod internals;
 pub mod job;
 mod key;
+#[cfg(feature = "encrypt")]
+mod keyring;
 mod lease;
 mod policy;
 pub mod protocol;
@@ -45,6 +47,8 @@ pub use fingerprint::{
 };
 pub use history::History;
 pub use key::{Key, KeyError};
+#[cfg(feature = "encrypt")]
+pub use keyring::{Keyring, KeyringError};
 pub use lease::{Lease, OwnerToken};
 pub use policy::{Abandoned, OnAbandon, Policy};
 pub use record::{Notes, Record, RecordState};

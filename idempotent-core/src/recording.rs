@@ -21,13 +21,18 @@ impl EncodedRecording {
     /// response. Stores keep it in a column. Recordings of other versions have no status.
     pub const WITH_STATUS: u8 = 1;
 
+    /// The version of recordings that a runtime with a keyring has sealed. The next two bytes are
+    /// the status of the response, big-endian, or 0 if it has none; only the keyring reads the
+    /// rest.
+    pub const SEALED: u8 = 0x81;
+
     /// Adds the checksum to a version and an outcome. A recording that is kept must have a version
     /// that no other encoding uses; 1 is that of a response, and 2 that of the result of a
     /// [job](crate::job::Job).
     ///
     /// The checksum takes 4 bytes; with that capacity left, nothing is copied.
     #[must_use]
-    pub fn seal(mut content: Vec<u8>) -> Self {
+    pub fn with_checksum(mut content: Vec<u8>) -> Self {
         let checksum = crc32fast::hash(&content);
         content.extend_from_slice(&checksum.to_be_bytes());
         Self { bytes: content.into(), shorten: |_| None }
@@ -43,8 +48,12 @@ impl EncodedRecording {
     /// Verifies the checksum of bytes that a store has kept.
     ///
     /// # Errors
-    /// Fails with [`RecordingError::Damaged`] if the bytes were changed or cut.
+    /// Fails with [`RecordingError::Damaged`] if the bytes were changed or cut, and with
+    /// [`RecordingError::Sealed`] if they are still [sealed](Self::SEALED).
     pub fn verify(bytes: Bytes) -> Result<Self, RecordingError> {
+        if bytes.first() == Some(&Self::SEALED) {
+            return Err(RecordingError::Sealed);
+        }
         match bytes.split_last_chunk::<4>() {
             Some((content, checksum))
                 if !content.is_empty()
@@ -74,6 +83,9 @@ impl EncodedRecording {
     pub fn status_of(encoded: &[u8]) -> Option<u16> {
         match encoded {
             [Self::WITH_STATUS, high, low, ..] => Some(u16::from_be_bytes([*high, *low])),
+            [Self::SEALED, high, low, ..] => {
+                Some(u16::from_be_bytes([*high, *low])).filter(|status| *status != 0)
+            }
             _ => None,
         }
     }
@@ -133,6 +145,12 @@ pub enum RecordingError {
         /// The version of the encoding.
         version: u8,
     },
+    /// The recording is sealed, and this runtime has no keyring, or one that does not open it.
+    #[error(
+        "the recording is sealed with a key that this program does not have; set the keyring that \
+         sealed it with `encrypt` (`RuntimeOptions::keyring`)"
+    )]
+    Sealed,
 }
 
 #[cfg(test)]
@@ -143,11 +161,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_sealed_recording_is_verified(content in vec(any::<u8>(), 1..100)) {
-            let sealed = EncodedRecording::seal(content.clone());
-            let verified = EncodedRecording::verify(sealed.as_bytes().clone());
-            prop_assert_eq!(verified.as_ref(), Ok(&sealed));
-            prop_assert_eq!(sealed.content(), content);
+        fn a_recording_is_verified(content in vec(any::<u8>(), 1..100)) {
+            prop_assume!(content[0] != EncodedRecording::SEALED);
+            let encoded = EncodedRecording::with_checksum(content.clone());
+            let verified = EncodedRecording::verify(encoded.as_bytes().clone());
+            prop_assert_eq!(verified.as_ref(), Ok(&encoded));
+            prop_assert_eq!(encoded.content(), content);
         }
 
         #[test]
@@ -156,7 +175,7 @@ mod tests {
             at in any::<prop::sample::Index>(),
             bit in 0..8u8,
         ) {
-            let whole = EncodedRecording::seal(content).as_bytes().clone();
+            let whole = EncodedRecording::with_checksum(content).as_bytes().clone();
             let at = at.index(whole.len());
             let mut changed = whole.to_vec();
             changed[at] ^= 1u8 << bit;
@@ -166,12 +185,23 @@ mod tests {
     }
 
     #[test]
-    fn only_the_first_version_has_a_status() {
+    fn responses_have_a_status_also_if_they_are_sealed() {
         let status = |content: &[u8]| {
-            EncodedRecording::status_of(EncodedRecording::seal(content.to_vec()).as_bytes())
+            EncodedRecording::status_of(
+                EncodedRecording::with_checksum(content.to_vec()).as_bytes(),
+            )
         };
         assert_eq!(status(&[1, 0, 201, 0]), Some(201));
         assert_eq!(status(&[2, 0, 201, 0]), None);
+        assert_eq!(status(&[EncodedRecording::SEALED, 0, 201, 0]), Some(201));
+        assert_eq!(status(&[EncodedRecording::SEALED, 0, 0, 0]), None);
         assert_eq!(EncodedRecording::status_of(&[1, 0]), None);
+    }
+
+    #[test]
+    fn a_sealed_recording_is_not_read() {
+        let encoded = EncodedRecording::with_checksum(vec![EncodedRecording::SEALED, 0, 201]);
+        let sealed = Err(RecordingError::Sealed);
+        assert_eq!(EncodedRecording::verify(encoded.as_bytes().clone()), sealed);
     }
 }

@@ -44,6 +44,11 @@ mod parts;
 mod process;
 mod recordable;
 mod renewer;
+#[cfg(feature = "encrypt")]
+mod resealing;
+#[cfg(feature = "encrypt")]
+mod sealing;
+mod step_encoding;
 mod store_calls;
 mod subject;
 mod timing;
@@ -60,6 +65,8 @@ pub use operation::{
 };
 pub use options::RuntimeOptions;
 pub use recordable::Recordable;
+#[cfg(feature = "encrypt")]
+pub use resealing::ResealedPage;
 pub use subject::Subject;
 pub use transaction_slot::{
     ReturnedTransaction, TransactionError, TransactionHandle, TransactionSlot,

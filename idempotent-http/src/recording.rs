@@ -82,7 +82,7 @@ fn encode_traced(
     }
     put_length(&mut out, body.len());
     out.extend_from_slice(body);
-    EncodedRecording::seal(out).shortened_by(without_body)
+    EncodedRecording::with_checksum(out).shortened_by(without_body)
 }
 
 /// Encodes a response, within `limit` bytes of headers and body together: beyond it the body is

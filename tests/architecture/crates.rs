@@ -103,10 +103,10 @@ fn the_macro_crate_has_three_direct_dependencies() {
 #[test]
 fn published_crates_depend_on_no_test_only_crate() {
     assert_without(
-        &tree(&["-p", "idempotent-core", "--features", "memory,conformance"]),
+        &tree(&["-p", "idempotent-core", "--features", "memory,encrypt,conformance"]),
         TEST_ONLY,
     );
-    let features = "memory,sqlite,postgres,redis,redis-tls,conformance,identity,httpauth";
+    let features = "memory,sqlite,postgres,redis,redis-tls,conformance,identity,httpauth,encrypt";
     assert_without(&tree(&["-p", "idempotent-actix", "--features", features]), TEST_ONLY);
     for package in ["idempotent-macros", "idempotent-http", "idempotent-client", "idempotent-cli"] {
         assert_without(&tree(&["-p", package, "--all-features"]), TEST_ONLY);

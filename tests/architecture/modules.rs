@@ -16,6 +16,7 @@ const CORE: &[&str] = &[
     "transition",
     "protocol",
     "record",
+    "keyring",
     "recording",
     "lease",
     "record_id",

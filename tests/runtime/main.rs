@@ -27,6 +27,7 @@ mod renewal;
 mod resuming;
 mod rotation;
 mod runs;
+mod sealing;
 mod steps;
 mod support;
 mod verdicts;

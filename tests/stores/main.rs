@@ -13,4 +13,5 @@ mod conformance;
 mod connecting;
 mod faults;
 mod group_commit;
+mod sealed_bytes;
 mod suite_mutants;

@@ -29,7 +29,7 @@ pub fn recording_of<T: Serialize, E: Serialize>(
         Ok(value) => encode(DONE, value),
         Err(error) => encode(FAILED, error),
     }
-    .map(sealed)
+    .map(encoded)
 }
 
 /// The content of a recording, with room for its checksum.
@@ -40,10 +40,10 @@ fn encode<T: Serialize>(outcome: u8, result: &T) -> Result<Vec<u8>, serde_json::
     Ok(content)
 }
 
-fn sealed(content: Vec<u8>) -> EncodedRecording {
-    EncodedRecording::seal(content).shortened_by(|recording| {
+fn encoded(content: Vec<u8>) -> EncodedRecording {
+    EncodedRecording::with_checksum(content).shortened_by(|recording| {
         let content = recording.content();
-        content.get(..2).map(|outcome| EncodedRecording::seal(outcome.to_vec()))
+        content.get(..2).map(|outcome| EncodedRecording::with_checksum(outcome.to_vec()))
     })
 }
 
@@ -61,7 +61,7 @@ fn record<T: Serialize + DeserializeOwned>(outcome: u8, result: T) -> (EncodedRe
         Ok::<_, serde_json::Error>((content, read))
     }));
     match read {
-        Ok(Ok((content, Some(read)))) => return (sealed(content), read),
+        Ok(Ok((content, Some(read)))) => return (encoded(content), read),
         Ok(Ok((content, None))) => {
             let (length, limit) = (content.len(), MAX_RESULT);
             tracing::warn!(
@@ -78,7 +78,7 @@ fn record<T: Serialize + DeserializeOwned>(outcome: u8, result: T) -> (EncodedRe
             "the serialization of the result of a run panicked; later runs do not get it"
         ),
     }
-    (EncodedRecording::seal(vec![VERSION, outcome]), result)
+    (EncodedRecording::with_checksum(vec![VERSION, outcome]), result)
 }
 
 /// The recording of a value that the work has returned, and the value as later runs read it.
@@ -134,7 +134,7 @@ mod tests {
     use crate::protocol::Rejection;
 
     fn read(content: &[u8]) -> Result<Done<u32>, RunError> {
-        let recording = EncodedRecording::seal(content.to_vec());
+        let recording = EncodedRecording::with_checksum(content.to_vec());
         result_of(Verdict::Rejected(Rejection::Completed(recording)))
     }
 

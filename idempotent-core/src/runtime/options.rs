@@ -4,6 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use super::observer::Observer;
 use crate::fingerprint::FingerprintKeys;
+#[cfg(feature = "encrypt")]
+use crate::keyring::Keyring;
 
 /// Options of a [`Runtime`](crate::Runtime). Start from `RuntimeOptions::default()`, and assign the
 /// fields to change.
@@ -16,6 +18,9 @@ pub struct RuntimeOptions {
     pub namespace: Option<String>,
     /// The secret keys that sign fingerprints. None by default.
     pub fingerprint_keys: FingerprintKeys,
+    /// The secret keys that seal recordings, steps and inputs. None by default.
+    #[cfg(feature = "encrypt")]
+    pub keyring: Keyring,
     /// The average time between two purges of expired records. With `None` the runtime does not
     /// purge. 60 seconds by default.
     pub purge_every: Option<Duration>,
@@ -45,6 +50,8 @@ impl Default for RuntimeOptions {
         Self {
             namespace: None,
             fingerprint_keys: FingerprintKeys::none(),
+            #[cfg(feature = "encrypt")]
+            keyring: Keyring::none(),
             purge_every: Some(Duration::from_secs(60)),
             waiters_per_key: 16,
             store_timeout: Duration::from_secs(10),

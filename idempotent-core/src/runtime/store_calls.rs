@@ -33,6 +33,8 @@ const TELL_TIMEOUT: Duration = Duration::from_secs(1);
 #[derive(Clone)]
 pub(super) struct StoreCalls {
     store: Arc<dyn Store>,
+    /// The application's store, which returns what is sealed as it is.
+    kept: Arc<dyn Store>,
     timeout: Duration,
     /// The process in which the runtime was created.
     process: Process,
@@ -49,7 +51,10 @@ impl StoreCalls {
         environment: Environment,
     ) -> Self {
         let (timeout, observer) = (options.store_timeout, options.observer.clone());
-        Self { store, timeout, process, environment, owners: Arc::default(), observer }
+        let (kept, owners) = (store.clone(), Arc::default());
+        #[cfg(feature = "encrypt")]
+        let store = super::sealing::with_keyring(store, &options.keyring);
+        Self { store, kept, timeout, process, environment, owners, observer }
     }
 
     /// The store itself, whose calls have no time limit.
@@ -57,9 +62,16 @@ impl StoreCalls {
         &*self.store
     }
 
+    /// The application's store, which returns what is sealed as it is. Its calls have no time
+    /// limit.
+    #[cfg(feature = "encrypt")]
+    pub(super) fn kept(&self) -> &dyn Store {
+        &*self.kept
+    }
+
     /// Whether both are calls to the same store.
     pub(super) fn is_same(&self, other: &Self) -> bool {
-        std::ptr::addr_eq(Arc::as_ptr(&self.store), Arc::as_ptr(&other.store))
+        std::ptr::addr_eq(Arc::as_ptr(&self.kept), Arc::as_ptr(&other.kept))
     }
 
     pub(super) fn timeout(&self) -> Duration {

@@ -24,14 +24,14 @@ proptest! {
 
     #[test]
     fn any_content_is_decoded_or_refused(content in vec(any::<u8>(), 0..200)) {
-        let _ = Recording::decode(&EncodedRecording::seal(content));
+        let _ = Recording::decode(&EncodedRecording::with_checksum(content));
     }
 }
 
 #[test]
 fn a_later_version_is_refused_by_name() {
     assert_eq!(
-        Recording::decode(&EncodedRecording::seal(vec![2, 0, 200, 0])),
+        Recording::decode(&EncodedRecording::with_checksum(vec![2, 0, 200, 0])),
         Err(RecordingError::UnknownVersion { version: 2 })
     );
 }

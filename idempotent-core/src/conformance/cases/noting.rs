@@ -15,7 +15,7 @@ use crate::{
 
 fn encoded(status: u16) -> Bytes {
     let [high, low] = status.to_be_bytes();
-    EncodedRecording::seal(vec![EncodedRecording::WITH_STATUS, high, low]).into()
+    EncodedRecording::with_checksum(vec![EncodedRecording::WITH_STATUS, high, low]).into()
 }
 
 fn everything() -> Note {

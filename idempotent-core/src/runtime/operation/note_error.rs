@@ -54,6 +54,13 @@ pub enum NoteError {
         /// The cause, if the result is not of the expected type.
         source: Option<serde_json::Error>,
     },
+    /// The recorded steps, or the input, are sealed, and this runtime has no keyring, or one that
+    /// does not open them. The step was not run.
+    #[error(
+        "the operation is sealed with a key that this program does not have; set the keyring that \
+         sealed it with `encrypt` (`RuntimeOptions::keyring`)"
+    )]
+    Sealed,
     /// The result of a step, or the input, cannot be serialized as JSON, or the result could not be
     /// read again, as a `NaN`. If it is the result of a step, the step was done, and its result is
     /// not recorded.

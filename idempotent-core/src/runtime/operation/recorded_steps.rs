@@ -1,12 +1,13 @@
 //! The steps that earlier attempts have done, and their encoding.
 
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
 use serde::{Serialize, de::DeserializeOwned};
 use sha2::{Digest, Sha256};
 
 use super::NoteError;
+use crate::{recording::EncodedRecording, runtime::step_encoding};
 
-/// Precedes each step, so that a later release can encode steps in another way.
+/// Precedes an input, so that a later release can encode inputs in another way.
 const VERSION: u8 = 1;
 /// Precedes an input with the digest of a namespace.
 const NAMESPACED: u8 = 2;
@@ -42,8 +43,11 @@ impl RecordedSteps {
         let mut rest = encoded.clone();
         let mut steps = Vec::<RecordedStep>::new();
         while !rest.is_empty() {
+            if is_sealed(&rest) {
+                return Err(NoteError::Sealed);
+            }
             let (name, result) =
-                decode_step(&mut rest).ok_or(NoteError::Unreadable { source: None })?;
+                step_encoding::take(&mut rest).ok_or(NoteError::Unreadable { source: None })?;
             if steps.iter().all(|step| step.name != name) {
                 steps.push(RecordedStep { name, result, asked_for: false });
             }
@@ -83,14 +87,8 @@ impl RecordedSteps {
         let result = serde_json::to_vec(result).map_err(unserializable)?;
         let read = serde_json::from_slice(&result).map_err(unserializable)?;
         limited(what, result.len(), MAX_RESULT)?;
-        let mut step = Vec::with_capacity(name.len() + result.len() + 6);
-        let name_length =
-            u8::try_from(name.len()).map_err(|_| NoteError::StepName { step: name.to_owned() })?;
-        let length = u32::try_from(result.len()).unwrap_or(u32::MAX);
-        step.extend([VERSION, name_length]);
-        step.extend_from_slice(name.as_bytes());
-        step.extend_from_slice(&length.to_be_bytes());
-        step.extend_from_slice(&result);
+        let step = step_encoding::encode(name, &result)
+            .ok_or_else(|| NoteError::StepName { step: name.to_owned() })?;
         limited("the results of all steps", self.length + step.len(), MAX_STEPS)?;
         self.length += step.len();
         let (name, result) = (name.to_owned(), Bytes::new());
@@ -99,19 +97,10 @@ impl RecordedSteps {
     }
 }
 
-fn decode_step(rest: &mut Bytes) -> Option<(String, Bytes)> {
-    if rest.try_get_u8().ok()? != VERSION {
-        return None;
-    }
-    let length = rest.try_get_u8().ok()?.into();
-    let name = split_to(rest, length)?;
-    let length = usize::try_from(rest.try_get_u32().ok()?).ok()?;
-    let result = split_to(rest, length)?;
-    Some((String::from_utf8(name.into()).ok()?, result))
-}
-
-fn split_to(rest: &mut Bytes, length: usize) -> Option<Bytes> {
-    (length <= rest.len()).then(|| rest.split_to(length))
+/// Whether bytes are still sealed, because the runtime has no keyring, or one that does not open
+/// them.
+fn is_sealed(bytes: &[u8]) -> bool {
+    bytes.first() == Some(&EncodedRecording::SEALED)
 }
 
 fn limited(what: &'static str, length: usize, max: usize) -> Result<(), NoteError> {
@@ -154,8 +143,12 @@ fn digest(namespace: &str) -> [u8; NAMESPACE] {
 /// [notes](crate::Notes) of its record.
 ///
 /// # Errors
-/// Fails if the input is not of this type, or was written by a later release.
+/// Fails if the input is not of this type, was written by a later release, or is sealed with a key
+/// that the runtime does not have.
 pub fn decode_input<T: DeserializeOwned>(input: &[u8]) -> Result<T, NoteError> {
+    if is_sealed(input) {
+        return Err(NoteError::Sealed);
+    }
     let input = match input {
         [VERSION, input @ ..] => Some(input),
         [NAMESPACED, rest @ ..] => rest.get(NAMESPACE..),

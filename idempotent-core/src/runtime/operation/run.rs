@@ -324,7 +324,12 @@ impl Run {
                 record.owner == lease.owner && record.state == RecordState::InFlight
             });
             let notes = ours.ok_or(NoteError::Fenced)?.notes;
-            let steps = RecordedSteps::decode(&notes.steps)?;
+            let steps = RecordedSteps::decode(&notes.steps).inspect_err(|error| {
+                tracing::error!(
+                    id = %id.short(), %error,
+                    "the recorded steps of an operation cannot be read; none of them is run again"
+                );
+            })?;
             let mut state = self.state();
             state.reference = state.reference.take().or(notes.reference);
             steps

@@ -1,0 +1,207 @@
+//! The bytes that a thief of a database gets: the file of SQLite with its WAL, the rows and the
+//! pages of Postgres, and the snapshot of Redis.
+//!
+//! Each test first finds the secrets of a runtime without a keyring, so that a search that misses
+//! them would be noticed.
+
+use std::{fs, sync::Arc};
+
+use idempotent_core::{
+    Digester, Key, Keyring, Policy, RecordId, RequestDigest, Runtime, ScopeId, Store,
+    job::{ClaimMode, Failure, Job},
+    protocol::Rejection,
+    runtime::{Admission, Attempt, AttemptOutcome, NoteError, RuntimeOptions, Verdict},
+};
+use idempotent_http::recording::{RecordedBody, encode};
+use sqlx::{Connection, PgConnection};
+use test_support::{
+    servers::redis::{IN_MEMORY, Server},
+    subjects::{postgres, sqlite::File},
+};
+
+/// A runtime and what it has written.
+struct Story {
+    runtime: Runtime,
+    /// Of a response, a step, an input, and the result of a job.
+    secrets: [String; 4],
+}
+
+fn keyring() -> Keyring {
+    Keyring::none().with(1, &[1; 32]).unwrap()
+}
+
+fn runtime(store: &Arc<dyn Store>, keyring: Keyring) -> Runtime {
+    let mut options = RuntimeOptions::default();
+    (options.purge_every, options.keyring) = (None, keyring);
+    Runtime::shared(store.clone(), options)
+}
+
+fn id(key: &str) -> RecordId {
+    RecordId::new("tests", &ScopeId::new("alice"), "pay", &Key::from_text(key).unwrap())
+}
+
+fn request() -> RequestDigest {
+    Digester::new(["POST", "/payments"]).finish()
+}
+
+async fn begin(runtime: &Runtime, key: &str) -> Admission {
+    runtime.begin(id(key), request(), &Policy::DEFAULT).await.unwrap()
+}
+
+async fn proceed(runtime: &Runtime, key: &str) -> Attempt {
+    match begin(runtime, key).await {
+        Admission::Proceed(attempt) => attempt,
+        Admission::Rejected(verdict) => panic!("{verdict:?}"),
+    }
+}
+
+impl Story {
+    /// Completes an operation and a job, and leaves an operation in flight with a step and an
+    /// input.
+    async fn new(store: &Arc<dyn Store>, keyring: Keyring) -> Self {
+        let secrets = std::array::from_fn(|_| format!("secret{:016x}", fastrand::u64(..)));
+        let story = Self { runtime: runtime(store, keyring), secrets };
+        let [response, step, input, result] = &story.secrets;
+        let attempt = proceed(&story.runtime, response).await;
+        let body = RecordedBody::Whole(response.clone().into());
+        let ended = attempt.complete(encode(201, &[], &body)).await;
+        assert_eq!(ended, AttemptOutcome::Stored);
+        assert_eq!(story.job().await, (result.clone(), false));
+        let attempt = proceed(&story.runtime, step).await;
+        attempt.operation().set_input(input).unwrap();
+        let ran = attempt.operation().step("charge");
+        ran.run(async |_| Ok::<_, NoteError>(step.clone())).await.unwrap();
+        attempt.release().await;
+        story
+    }
+
+    /// Runs a job, in a transaction if the store has some. Returns its result, and whether it is a
+    /// replay.
+    async fn job(&self) -> (String, bool) {
+        let [key, .., result] = &self.secrets;
+        let (scope, key) = (ScopeId::new("alice"), Key::from_text(key).unwrap());
+        let done = if self.runtime.transactions().is_some() {
+            let job = Job::new("job").with_claim(ClaimMode::Transaction);
+            let work = async |_, _: idempotent_core::job::JobTransaction<PgConnection>| {
+                Ok::<_, Failure>(result.clone())
+            };
+            self.runtime.run_in_transaction(&job, &scope, &key, &7, work).await
+        } else {
+            let work = async |_| Ok::<_, Failure>(result.clone());
+            self.runtime.run(&Job::new("job"), &scope, &key, &7, work).await
+        };
+        let done = done.unwrap();
+        (done.value, done.replayed)
+    }
+
+    fn assert_found(&self, bytes: &[u8], found: bool) {
+        for secret in &self.secrets {
+            let is_here = bytes.windows(secret.len()).any(|window| window == secret.as_bytes());
+            assert_eq!(is_here, found, "{secret}");
+        }
+    }
+
+    /// Asserts that this keyring reads everything that was written.
+    async fn assert_read(&self, store: &Arc<dyn Store>, keyring: Keyring) {
+        let reader = Self { runtime: runtime(store, keyring), secrets: self.secrets.clone() };
+        let [response, step, input, result] = &self.secrets;
+        let body = RecordedBody::Whole(response.clone().into());
+        let Admission::Rejected(verdict) = begin(&reader.runtime, response).await else {
+            panic!("it ran again")
+        };
+        let replay = Rejection::Completed(encode(201, &[], &body));
+        assert_eq!(verdict, Verdict::Rejected(replay));
+        assert_eq!(reader.job().await, (result.clone(), true));
+        let found = reader.runtime.look_up(&id(step)).await.unwrap().unwrap().record.notes;
+        assert_eq!(&idempotent_core::runtime::decode_input::<String>(&found.input).unwrap(), input);
+        let attempt = proceed(&reader.runtime, step).await;
+        let again = attempt.operation().step("charge");
+        let again = again.run(async |_| Err::<String, _>(NoteError::Ended)).await;
+        assert_eq!(&again.unwrap(), step);
+        attempt.release().await;
+    }
+}
+
+/// Asserts what a search through all bytes of the store finds, before and after the first keyring.
+async fn check(store: Arc<dyn Store>, bytes: impl AsyncFn() -> Vec<u8>) {
+    let before = Story::new(&store, Keyring::none()).await;
+    before.assert_found(&bytes().await, true);
+    let after = Story::new(&store, keyring()).await;
+    after.assert_found(&bytes().await, false);
+    after.assert_read(&store, keyring()).await;
+    before.assert_read(&store, keyring()).await;
+    let (administrator, mut next, mut resealed) = (after.runtime.administrator(), None, 0);
+    loop {
+        let page = administrator.reseal(next.as_ref()).await.unwrap();
+        assert_eq!((page.changed, page.unreadable), (0, vec![]));
+        (next, resealed) = (page.next, resealed + page.resealed);
+        if next.is_none() {
+            break;
+        }
+    }
+    assert_eq!(resealed, 3, "the records from before");
+    before.assert_read(&store, keyring().refusing_unsealed()).await;
+    let record = store.look_up(&id(&before.secrets[0])).await.unwrap().unwrap().record;
+    assert_eq!(record.status, Some(201), "operators do not see the status");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_secret_is_in_the_file_of_sqlite() {
+    let file = File::new();
+    let store = file.open().await;
+    store.migrate().await.unwrap();
+    check(Arc::new(store), async || {
+        let name = |suffix: &str| format!("{}{suffix}", file.path().display());
+        [fs::read(name("")).unwrap(), fs::read(name("-wal")).unwrap()].concat()
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_secret_is_in_the_pages_of_postgres() {
+    let (store, url) = postgres::store().await;
+    check(Arc::new(store), async || {
+        let mut connection = PgConnection::connect(&url).await.unwrap();
+        sqlx::raw_sql("CHECKPOINT").execute(&mut connection).await.unwrap();
+        let pages = "SELECT pg_read_binary_file(pg_relation_filepath('idempotency_records'))";
+        let pages: Vec<u8> = sqlx::query_scalar(pages).fetch_one(&mut connection).await.unwrap();
+        // The columns of the rows as text, which has bytes in hexadecimal digits.
+        let rows = "SELECT coalesce(string_agg(r::text, ''), '') FROM idempotency_records r";
+        let rows: String = sqlx::query_scalar(rows).fetch_one(&mut connection).await.unwrap();
+        [pages, decoded(&rows)].concat()
+    })
+    .await;
+}
+
+/// A text whose pairs of hexadecimal digits are also decoded.
+fn decoded(text: &str) -> Vec<u8> {
+    let mut bytes = text.as_bytes().to_vec();
+    for part in text.split("\\\\x").skip(1) {
+        let digits: Vec<u8> = part.bytes().take_while(u8::is_ascii_hexdigit).collect();
+        let pairs = digits
+            .chunks_exact(2)
+            .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap());
+        bytes.extend(pairs);
+    }
+    bytes
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_secret_is_in_the_snapshot_of_redis() {
+    let server = Server::start(IN_MEMORY);
+    let _: String = server.command("CONFIG SET rdbcompression no");
+    let store = idempotent_redis::RedisStore::connect(&server.url()).await.unwrap();
+    check(Arc::new(store), async || {
+        let _: String = server.command("SAVE");
+        let directory: Vec<String> = server.command("CONFIG GET dir");
+        let mut bytes = fs::read(format!("{}/dump.rdb", directory[1])).unwrap();
+        let keys: Vec<Vec<u8>> = server.command("KEYS *");
+        let mut connection = server.client().get_connection().unwrap();
+        for key in keys {
+            let dumped: Vec<u8> = redis::cmd("DUMP").arg(key).query(&mut connection).unwrap();
+            bytes.extend(dumped);
+        }
+        bytes
+    })
+    .await;
+}
