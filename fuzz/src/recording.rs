@@ -66,7 +66,9 @@ fn build(input: &mut Input<'_>) -> Recording {
         1 => RecordedBody::Whole(Bytes::copy_from_slice(input.0)),
         _ => RecordedBody::Omitted,
     };
-    Recording::new(status, headers, body)
+    let mut recording = Recording::new(status, headers, body);
+    recording.redacted = kind & 0x80 != 0;
+    recording
 }
 
 /// A shortened recording, or one with a changed bit, is refused.

@@ -9,7 +9,7 @@ use idempotent_core::{
 };
 use idempotent_http::{
     key::KeyRule,
-    recording::{RecordRule, TraceContext},
+    recording::{RecordRule, Recording, TraceContext},
 };
 
 use crate::{
@@ -174,6 +174,25 @@ impl IdempotencyBuilder {
     #[must_use]
     pub fn stream_limit(mut self, time: Duration) -> Self {
         self.settings.recording.time = time;
+        self
+    }
+
+    /// Sets a function that removes from each recording what must not be stored, such as a header
+    /// with a token. It gets the request and the recording, before the recording is stored.
+    ///
+    /// The first client gets the whole response. If the function has changed the recording, the
+    /// replay is what it has left, with `Idempotency-Replay: redacted`, or `omitted` if it has left
+    /// no body. The status stays as it was. If the function panics, the attempt is abandoned, as
+    /// after a panic of its handler.
+    ///
+    /// A single handler can also leave out the body of a response; see
+    /// [`WithoutBody`](crate::recording::WithoutBody).
+    #[must_use]
+    pub fn redact(
+        mut self,
+        redact: impl Fn(&HttpRequest, &mut Recording) + Send + Sync + 'static,
+    ) -> Self {
+        self.settings.redact = Some(Box::new(redact));
         self
     }
 

@@ -1,8 +1,9 @@
 //! Recorded responses.
 //!
 //! The guard records a response before it is sent, and replays the recording to later requests with
-//! the same key. Applications need this module only to resolve a held key with
-//! [`Idempotency::resolve`](crate::Idempotency::resolve): [`from_response`] makes the recording.
+//! the same key. Applications need this module to resolve a held key with
+//! [`Idempotency::resolve`](crate::Idempotency::resolve): [`from_response`] makes the recording; and
+//! for responses with a secret that is shown once: [`WithoutBody`].
 
 use std::{
     error::Error as StdError,
@@ -28,11 +29,15 @@ pub use idempotent_core::{EncodedRecording, RecordingError};
 pub use idempotent_http::recording::{RecordedBody, Recording, TraceContext};
 use idempotent_http::{header_names, recording};
 
+pub use self::redaction::WithoutBody;
+pub(crate) use self::redaction::{Redact, redacted};
 use crate::chunks::Chunks;
+
+mod redaction;
 
 /// Marks a replayed response; its value is `true`.
 pub(crate) const REPLAYED: HeaderName = HeaderName::from_static(header_names::REPLAYED);
-/// Marks a replay whose body was not recorded; its value is `omitted`.
+/// Marks a replay that is not the first client's response; its value is `omitted` or `redacted`.
 pub(crate) const REPLAY: HeaderName = HeaderName::from_static(header_names::REPLAY);
 
 /// Encodes a response, within `limit` bytes of headers and body together.
@@ -86,7 +91,9 @@ pub(crate) fn record(
     // Split outside of the future, which would otherwise hold both the response and its parts.
     let (head, body) = response.into_parts();
     async move {
+        let is_without_body = head.extensions().contains::<WithoutBody>();
         let (recorded, rest) = match body.size() {
+            _ if is_without_body => (RecordedBody::Omitted, Some(body)),
             BodySize::None => (RecordedBody::None, Some(body)),
             BodySize::Sized(size)
                 if usize::try_from(size).is_ok_and(|size| size <= limits.bytes) =>
@@ -97,8 +104,9 @@ pub(crate) fn record(
             BodySize::Sized(_) | BodySize::Stream => (RecordedBody::Omitted, Some(body)),
         };
         let recording = encode(head.head(), &recorded, limits.bytes, trace.as_ref());
-        let exceeds_limit =
-            matches!(recorded, RecordedBody::Omitted) && !is_event_stream(head.head());
+        let exceeds_limit = matches!(recorded, RecordedBody::Omitted)
+            && !is_without_body
+            && !is_event_stream(head.head());
         let body = match (recorded, rest) {
             (_, Some(rest)) => rest,
             (RecordedBody::Whole(whole), None) => BoxBody::new(whole),
@@ -188,8 +196,8 @@ impl MessageBody for ResumedBody {
 ///
 /// The recording has the headers that the guard would record: unchanged and in order, without those
 /// that belong to one connection, one moment or one client, such as `Set-Cookie` and `Date`. The
-/// whole body is read into memory and recorded, whatever its size; the `response_limit` of the
-/// builder does not apply.
+/// whole body is read into memory and recorded, whatever its size and marks; the `response_limit`
+/// and the `redact` of the builder do not apply.
 ///
 /// # Errors
 /// Fails if the body fails while it is read.
@@ -263,6 +271,9 @@ pub(crate) fn replay(recording: &EncodedRecording) -> Option<(HttpResponse, Opti
     headers.insert(REPLAYED, HeaderValue::from_static("true"));
     if !headers.contains_key(header::CACHE_CONTROL) {
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    }
+    if recording.redacted {
+        response.headers_mut().insert(REPLAY, HeaderValue::from_static("redacted"));
     }
     let response = match recording.body {
         RecordedBody::None => response.set_body(BoxBody::new(body::None::new())),

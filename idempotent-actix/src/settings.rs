@@ -19,6 +19,8 @@ pub(crate) struct Settings {
     pub(crate) header: HeaderName,
     pub(crate) body_limit: usize,
     pub(crate) recording: recording::RecordingLimits,
+    /// What removes secrets from recordings.
+    pub(crate) redact: Option<Box<recording::Redact>>,
     pub(crate) policy: PolicyDefaults,
     /// How long a handler may run if its attribute has no `timeout`.
     pub(crate) timeout: Option<Duration>,
@@ -36,6 +38,7 @@ impl Default for Settings {
             header: HeaderName::from_static(header_names::KEY),
             body_limit: 2 << 20,
             recording: recording::RecordingLimits { bytes: 1 << 20, time: Duration::from_secs(5) },
+            redact: None,
             policy: PolicyDefaults::default(),
             timeout: None,
             operations: in_flight::OperationLimits { total: 4096, per_principal: 256 },

@@ -4,7 +4,8 @@
 pub const KEY: &str = "idempotency-key";
 /// Marks a replayed response; its value is `true`.
 pub const REPLAYED: &str = "idempotency-replayed";
-/// Marks a replay whose body was not recorded; its value is `omitted`.
+/// Marks a replay whose body was not recorded, by the value `omitted`, and one that the application
+/// has changed before it was recorded, by `redacted`.
 pub const REPLAY: &str = "idempotency-replay";
 /// Proves that a request was not run; its value is [that of the key](crate::not_run_mark). Only the
 /// server's guard sets it: it is removed from the responses of handlers.

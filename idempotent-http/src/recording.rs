@@ -26,6 +26,9 @@ pub struct Recording {
     pub body: RecordedBody,
     /// The trace of the request that was run, if it had one. It is not part of the response.
     pub trace: Option<TraceContext>,
+    /// Whether the application has changed the recording, so that it is not the response that the
+    /// first client got. The replay says so.
+    pub redacted: bool,
 }
 
 /// The body of a recording. `Debug` shows only its length.
@@ -37,11 +40,14 @@ pub enum RecordedBody {
     None,
     /// The complete body.
     Whole(Bytes),
-    /// The body was not recorded, because it exceeded a limit. The replay has no body.
+    /// The body was not recorded, because it exceeded a limit, or because the handler said so. The
+    /// replay has no body.
     Omitted,
 }
 
 const VERSION: u8 = EncodedRecording::WITH_STATUS;
+/// Added to the kind of the body of a recording that the application has changed.
+const REDACTED: u8 = 4;
 
 /// The bit of the body's kind that says that a trace follows.
 const TRACED: u8 = 0x80;
@@ -50,13 +56,15 @@ const TRACED: u8 = 0x80;
 /// value), in order.
 #[must_use]
 pub fn encode(status: u16, headers: &[(&[u8], &[u8])], body: &RecordedBody) -> EncodedRecording {
-    encode_traced(status, headers, body, None)
+    encode_marked(status, headers, body, false, None)
 }
 
-fn encode_traced(
+/// Encodes a response, whether it was redacted, and its trace.
+fn encode_marked(
     status: u16,
     headers: &[(&[u8], &[u8])],
     body: &RecordedBody,
+    redacted: bool,
     trace: Option<&TraceContext>,
 ) -> EncodedRecording {
     let (kind, body): (u8, &[u8]) = match body {
@@ -68,12 +76,10 @@ fn encode_traced(
     let mut out = Vec::with_capacity(56 + bytes + body.len());
     out.push(VERSION);
     out.extend_from_slice(&status.to_be_bytes());
-    match trace {
-        None => out.push(kind),
-        Some(trace) => {
-            out.push(kind | TRACED);
-            out.extend_from_slice(&trace.to_bytes());
-        }
+    let redacted = if redacted { REDACTED } else { 0 };
+    out.push(kind | redacted | trace.map_or(0, |_| TRACED));
+    if let Some(trace) = trace {
+        out.extend_from_slice(&trace.to_bytes());
     }
     put_length(&mut out, headers.len());
     for part in headers.iter().flat_map(|(name, value)| [name, value]) {
@@ -102,7 +108,7 @@ pub fn encode_within(
         RecordedBody::Whole(body) => bytes.saturating_add(body.len()) <= limit,
     };
     let headers = if bytes > limit { &[] } else { headers };
-    encode_traced(status, headers, if fits { body } else { &RecordedBody::Omitted }, trace)
+    encode_marked(status, headers, if fits { body } else { &RecordedBody::Omitted }, false, trace)
 }
 
 /// The recording with only the status and headers of its response.
@@ -121,7 +127,7 @@ impl Recording {
     /// Creates a recording. The header lines are (name, value), in order.
     #[must_use]
     pub const fn new(status: u16, headers: Vec<(Bytes, Bytes)>, body: RecordedBody) -> Self {
-        Self { status, headers, body, trace: None }
+        Self { status, headers, body, redacted: false, trace: None }
     }
 
     /// Sets the trace of the request that was run.
@@ -136,7 +142,8 @@ impl Recording {
     pub fn encode(&self) -> EncodedRecording {
         let headers = self.headers.iter();
         let headers: Vec<_> = headers.map(|(name, value)| (&name[..], &value[..])).collect();
-        encode_traced(self.status, &headers, &self.body, self.trace.as_ref())
+        let trace = self.trace.as_ref();
+        encode_marked(self.status, &headers, &self.body, self.redacted, trace)
     }
 
     /// Decodes the result of [`encode`](Self::encode). Headers and body are slices of the encoded
@@ -159,14 +166,15 @@ impl Recording {
             .map(|_| Ok((take(&mut rest)?, take(&mut rest)?)))
             .collect::<Result<_, RecordingError>>()?;
         let body = take(&mut rest)?;
-        let body = match kind & !TRACED {
+        let redacted = kind & REDACTED != 0;
+        let body = match kind & !(REDACTED | TRACED) {
             0 if body.is_empty() => RecordedBody::None,
             1 => RecordedBody::Whole(body),
             2 if body.is_empty() => RecordedBody::Omitted,
             _ => return Err(RecordingError::Damaged),
         };
         if rest.is_empty() {
-            Ok(Self { status, headers, body, trace })
+            Ok(Self { status, headers, body, redacted, trace })
         } else {
             Err(RecordingError::Damaged)
         }

@@ -185,7 +185,7 @@ mod tests {
     fn what_is_no_response_is_named() {
         let kind = |bytes: &Bytes| RecordingView::of(bytes, false).kind;
         assert_eq!(kind(&Bytes::from_static(b"damaged")), RecordingKind::Damaged);
-        assert_eq!(kind(EncodedRecording::seal(vec![9, 9]).as_bytes()), RecordingKind::Other);
+        assert_eq!(kind(EncodedRecording::with_checksum(vec![9, 9]).as_bytes()), RecordingKind::Other);
         let result = idempotent_core::job::recording_of::<_, ()>(Ok(&7)).unwrap();
         let view = RecordingView::of(result.as_bytes(), true);
         let body = view.body.and_then(|body| body.text);

@@ -48,6 +48,7 @@ mod rollouts;
 mod routing;
 mod rules;
 mod scopes;
+mod secrets;
 mod security;
 mod silent_clients;
 mod small_pools;

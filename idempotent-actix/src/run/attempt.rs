@@ -133,7 +133,11 @@ impl KeyedRun {
                 if recorded.exceeds_limit {
                     log_omitted(self.operation, limits);
                 }
-                Ok((HandlerEnd::Record(recorded.recording), recorded.response))
+                let recording = match &self.idempotency.settings().redact {
+                    Some(redact) => recording::redacted(recorded.recording, redact, &self.request),
+                    None => recorded.recording,
+                };
+                Ok((HandlerEnd::Record(recording), recorded.response))
             }
             Disposition::Retryable => Ok((HandlerEnd::Release, response)),
             Disposition::Unknown => Ok((HandlerEnd::Hold, response)),

@@ -11,8 +11,12 @@ fn recordings() -> impl Strategy<Value = Recording> {
     ];
     let trace = (any::<[u8; 16]>(), any::<[u8; 8]>())
         .prop_map(|(trace_id, span_id)| TraceContext { trace_id, span_id });
-    (any::<u16>(), vec((bytes(), bytes()), 0..5), body, prop::option::of(trace)).prop_map(
-        |(status, headers, body, trace)| Recording::new(status, headers, body).with_trace(trace),
+    let headers = vec((bytes(), bytes()), 0..5);
+    (any::<u16>(), headers, body, any::<bool>(), prop::option::of(trace)).prop_map(
+        |(status, headers, body, redacted, trace)| {
+            let recording = Recording::new(status, headers, body).with_trace(trace);
+            Recording { redacted, ..recording }
+        },
     )
 }
 
@@ -42,11 +46,13 @@ fn the_first_version_stays_readable() {
     let body = RecordedBody::Whole(Bytes::from_static(b"{}"));
     let recording = Recording::new(201, vec![location], body);
     let trace = TraceContext { trace_id: [0xab; 16], span_id: [0xcd; 8] };
-    let sealed = |written: &[&[u8]]| EncodedRecording::seal(written.concat());
+    let sealed = |written: &[&[u8]]| EncodedRecording::with_checksum(written.concat());
     let rest: &[u8] = b"\x01\x08location\x04/p/1\x02{}";
     assert_eq!(recording.encode(), sealed(&[b"\x01\x00\xc9\x01", rest]));
     let traced = sealed(&[b"\x01\x00\xc9\x81", &[0xab; 16], &[0xcd; 8], rest]);
-    assert_eq!(recording.with_trace(Some(trace)).encode(), traced);
+    assert_eq!(recording.clone().with_trace(Some(trace)).encode(), traced);
+    let redacted = sealed(&[b"\x01\x00\xc9\x05", rest]);
+    assert_eq!(Recording { redacted: true, ..recording }.encode(), redacted);
 }
 
 #[test]
