@@ -88,7 +88,7 @@ impl RecordingView {
         let Ok(recording) = EncodedRecording::verify(encoded.clone()) else {
             return view(RecordingKind::Damaged);
         };
-        let Ok(Recording { status, headers, body }) = Recording::decode(&recording) else {
+        let Ok(Recording { status, headers, body, .. }) = Recording::decode(&recording) else {
             let content = recording.content();
             // After the version and, in the result of a job, its outcome.
             let result = content.get(2..).filter(|_| content.first() == Some(&RESULT));
@@ -185,7 +185,10 @@ mod tests {
     fn what_is_no_response_is_named() {
         let kind = |bytes: &Bytes| RecordingView::of(bytes, false).kind;
         assert_eq!(kind(&Bytes::from_static(b"damaged")), RecordingKind::Damaged);
-        assert_eq!(kind(EncodedRecording::with_checksum(vec![9, 9]).as_bytes()), RecordingKind::Other);
+        assert_eq!(
+            kind(EncodedRecording::with_checksum(vec![9, 9]).as_bytes()),
+            RecordingKind::Other
+        );
         let result = idempotent_core::job::recording_of::<_, ()>(Ok(&7)).unwrap();
         let view = RecordingView::of(result.as_bytes(), true);
         let body = view.body.and_then(|body| body.text);

@@ -87,7 +87,7 @@ fn each_outcome_is_counted_by_its_label() {
     });
     let server = app.serve(all);
     let post = |key: &str| Request::post("/counted").user("a").key(key).body("b");
-    let mut send = |request: &Request| server.send(request).status;
+    let send = |request: &Request| server.send(request).status;
     assert_eq!(send(&post("k")), 201);
     assert_eq!(send(&post("k")), 201);
     assert_eq!(send(&post("k").body("c")), 422);

@@ -44,7 +44,9 @@ mod tests {
     #[test]
     fn a_count_has_a_fixed_shape() {
         let oldest_held = Some(Timestamp::from_millis(1_795_780_981_250));
-        let count = RecordCount { records: 9, is_exact: true, held: 2, in_flight: 3, oldest_held };
+        let at = Timestamp::from_millis(20_000);
+        let count =
+            RecordCount { records: 9, is_exact: true, held: 2, in_flight: 3, oldest_held, at };
         let expected = json!({
             "records": 9,
             "is_exact": true,
