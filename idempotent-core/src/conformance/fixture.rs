@@ -25,6 +25,9 @@ use crate::{
 /// The number of concurrent callers in a race.
 pub(super) const MANY: usize = 64;
 
+/// How many pages no list has.
+pub(super) const TOO_MANY_PAGES: usize = 10_000;
+
 /// The subject of one case.
 #[derive(Clone)]
 pub(super) struct Fixture(Arc<dyn TestedStore>);

@@ -306,5 +306,7 @@ impl Store for MemoryStore {
     }
 }
 
+#[cfg(all(test, feature = "conformance"))]
+mod conforms;
 #[cfg(test)]
 mod tests;

@@ -55,6 +55,17 @@ pub(super) fn add_switches(name: &str, text: &str, guards: &mut Vec<Guard>) -> S
     changed + &text[at..]
 }
 
+/// Whether a conjunction has a `let`, which must stay one of its parts.
+fn binds(condition: &Expr) -> bool {
+    match condition {
+        Expr::Let(_) => true,
+        Expr::Binary(ExprBinary { left, op: BinOp::And(_), right, .. }) => {
+            binds(left) || binds(right)
+        }
+        _ => false,
+    }
+}
+
 struct Edit {
     replaced: Range<usize>,
     text: String,
@@ -94,7 +105,7 @@ impl Switches<'_> {
 
     /// A condition that is true or false, whatever it says.
     fn condition(&mut self, condition: &Expr) {
-        if self.is_new(condition) {
+        if self.is_new(condition) && !binds(condition) {
             let holds = self.guard(condition, "true");
             let fails = self.guard(condition, "false");
             self.surround(condition, format!("({holds} || !{fails} && ("), "))");
@@ -173,9 +184,7 @@ impl<'ast> Visit<'ast> for Switches<'_> {
     }
 
     fn visit_expr_if(&mut self, expression: &'ast ExprIf) {
-        if !matches!(*expression.cond, Expr::Let(_)) {
-            self.condition(&expression.cond);
-        }
+        self.condition(&expression.cond);
         visit::visit_expr_if(self, expression);
     }
 
@@ -251,8 +260,10 @@ impl<'ast> Visit<'ast> for Switches<'_> {
             ("saturating_add", Some(_)) => {
                 self.method(call, "other", &[("a sum that wraps", "own.wrapping_add(other)")]);
             }
-            ("map_or", Some(_)) => {
-                self.method(call, "default, then", &[("the default", "default")]);
+            ("map_or", Some(default)) => {
+                let default = &self.text[default.span().byte_range()];
+                let removed = self.guard(call, "the default");
+                self.surround(call, format!("(if {removed} {{ {default} }} else {{ "), " })");
             }
             (name, _) if name.starts_with("is_") => {
                 self.condition(&Expr::MethodCall(call.clone()));

@@ -2,7 +2,9 @@
 //! [`Administration`](crate::store::Administration) passes every case.
 
 use crate::{
-    conformance::fixture::{Fixture, KeyUnderTest, granted, owner, recording, replay_of, text},
+    conformance::fixture::{
+        Fixture, KeyUnderTest, TOO_MANY_PAGES, granted, owner, recording, replay_of, text,
+    },
     policy::Abandoned,
     protocol::{
         AuditAction, AuditEntry, Contents, Note, PagePosition, RecordFilter, Removal, Replacement,
@@ -19,7 +21,7 @@ pub(super) async fn logged(
     limit: u32,
 ) -> Vec<AuditEntry> {
     let (mut entries, mut after): (Vec<_>, Option<PagePosition>) = (Vec::new(), None);
-    loop {
+    for _ in 0..TOO_MANY_PAGES {
         let page = store.audit(after.as_ref(), limit).await.unwrap();
         assert!(page.entries.is_sorted_by(|later, earlier| later.at >= earlier.at), "{page:?}");
         let entry = page.entries.into_iter().map(|audited| audited.entry);
@@ -30,6 +32,7 @@ pub(super) async fn logged(
             return entries;
         }
     }
+    panic!("the log has no end");
 }
 
 pub(in crate::conformance) async fn a_completed_record_is_removed(fixture: Fixture) {
@@ -76,7 +79,7 @@ pub(in crate::conformance) async fn an_expired_record_is_scanned_and_removed(fix
         [completed.completed(&recording("done")).await, abandoned.claimed(fixture.request()).await];
     fixture.expire_records().await;
     let (mut found, mut after) = (Vec::new(), None);
-    loop {
+    for _ in 0..TOO_MANY_PAGES {
         let page = store.scan(&RecordFilter::default(), after.as_ref(), 100).await.unwrap();
         found.extend(page.records.into_iter().map(|listed| listed.id));
         after = page.next;
@@ -84,6 +87,7 @@ pub(in crate::conformance) async fn an_expired_record_is_scanned_and_removed(fix
             break;
         }
     }
+    assert_eq!(after, None, "the scan has no end");
     for (key, lease) in [completed, abandoned].iter().zip(leases) {
         // A store whose server removes expired records has it no more.
         let removed = key.remove(&Removal::of_completed(lease.owner)).await;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::{
     conformance::{
         cases::{administering::logged, listing::List},
-        fixture::{Fixture, KeyUnderTest, many, recording},
+        fixture::{Fixture, KeyUnderTest, TOO_MANY_PAGES, many, recording},
     },
     lease::{Lease, OwnerToken},
     policy::Abandoned,
@@ -121,7 +121,7 @@ pub(in crate::conformance) async fn pages_have_what_stays_while_other_records_ch
             goes.push(held(&fixture, request()).await);
         }
         let (mut found, mut after) = (Vec::<RecordId>::new(), None::<PagePosition>);
-        loop {
+        for _ in 0..TOO_MANY_PAGES {
             let page = list.page(store, &filter, after.as_ref(), 3).await;
             found.extend(page.records.iter().map(|listed| listed.id));
             after = page.next;
@@ -133,6 +133,7 @@ pub(in crate::conformance) async fn pages_have_what_stays_while_other_records_ch
                 held(&fixture, request()).await;
             }
         }
+        assert_eq!(after, None, "{list:?} has no end");
         let missing: Vec<_> = stays.iter().filter(|id| !found.contains(id)).collect();
         assert!(missing.is_empty(), "{list:?} lacks {missing:?}");
     }

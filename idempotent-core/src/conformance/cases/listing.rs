@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    conformance::fixture::{Fixture, KeyUnderTest, recording, text},
+    conformance::fixture::{Fixture, KeyUnderTest, TOO_MANY_PAGES, recording, text},
     history::Kind,
     policy::Abandoned,
     protocol::{
@@ -44,7 +44,7 @@ impl List {
         limit: u32,
     ) -> Vec<ListedRecord> {
         let (mut all, mut after) = (Vec::new(), None);
-        loop {
+        for _ in 0..TOO_MANY_PAGES {
             let page = self.page(store, filter, after.as_ref(), limit).await;
             assert!(page.records.len() <= usize::try_from(limit).unwrap(), "{self:?}: {page:?}");
             all.extend(page.records);
@@ -52,6 +52,7 @@ impl List {
             assert_ne!(Some(&next), after.as_ref(), "{self:?}: each page is another");
             after = Some(next);
         }
+        panic!("{self:?} has no end");
     }
 }
 

@@ -80,7 +80,7 @@ impl Administration for MemoryStore {
         let after = after.map(PagePosition::number_and_id).transpose().map_err(invalid("scan"))?;
         let (shard, after) = after.map_or((0, None), |(shard, id)| (shard, Some(id)));
         let (at, count) = (self.clock.now(), self.shards.count());
-        let mut shard = usize::try_from(shard).unwrap_or(count).min(count);
+        let mut shard = usize::try_from(shard).unwrap_or(count);
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
         let (mut found, mut after) = (Vec::new(), after);
         while shard < count && found.len() < limit {
@@ -163,5 +163,63 @@ impl Administration for MemoryStore {
     async fn measure(&self) -> Result<StoreFacts, StoreError> {
         let server = ShortText::truncated("memory of the process");
         Ok(StoreFacts::new(self.clock.now(), server))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{fingerprint::Fingerprint, lease::OwnerToken, protocol::Claim, store::Store as _};
+
+    /// A store with this many records in one shard.
+    async fn store(records: u8) -> MemoryStore {
+        let store = MemoryStore::new().max_records(100);
+        for number in 0..records {
+            let fingerprint = Fingerprint::from_bytes([1; Fingerprint::BYTES]);
+            let claim = Claim::new(fingerprint, OwnerToken::from_bytes([number; 16]));
+            store.claim(&RecordId::from_bytes([number; 32]), &claim).await.unwrap();
+        }
+        store
+    }
+
+    fn bytes(records: &[ListedRecord]) -> Vec<u8> {
+        records.iter().map(|listed| listed.id.as_bytes()[0]).collect()
+    }
+
+    #[tokio::test]
+    async fn each_record_is_on_one_page() {
+        let (store, filter) = (store(20).await, RecordFilter::default());
+        for limit in 1..=21 {
+            let (mut found, mut after) = (Vec::new(), None);
+            for _ in 0..=20 {
+                let page = store.scan(&filter, after.as_ref(), limit).await.unwrap();
+                assert!(page.records.len() <= usize::try_from(limit).unwrap(), "{page:?}");
+                found.extend(bytes(&page.records));
+                after = page.next;
+                if after.is_none() {
+                    break;
+                }
+            }
+            assert_eq!(found, (0..20).collect::<Vec<_>>(), "pages of {limit}");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_last_page_says_so() {
+        let (store, filter) = (store(4).await, RecordFilter::default());
+        for (limit, is_last) in [(3, false), (4, true), (5, true)] {
+            let watched = store.watched(&filter, None, limit).await.unwrap();
+            assert_eq!(watched.next.is_none(), is_last, "{watched:?}");
+        }
+        assert_eq!(store.scan(&filter, None, 5).await.unwrap().next, None);
+    }
+
+    #[tokio::test]
+    async fn at_most_as_many_are_found_as_are_asked_for() {
+        let store = store(4).await;
+        let [first, last] = [1, 3].map(|number| RecordId::from_bytes([number; 32]));
+        for (limit, found) in [(2, 2), (3, 3), (4, 3)] {
+            assert_eq!(store.find(&first, &last, limit).await.unwrap().len(), found);
+        }
     }
 }

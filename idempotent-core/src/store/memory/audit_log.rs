@@ -44,7 +44,7 @@ impl AuditLog {
         let entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let numbered = entries.kept.iter().enumerate().rev().map(|(place, entry)| {
             let place = u64::try_from(place).unwrap_or(u64::MAX);
-            (entries.dropped.saturating_add(place), entry)
+            (entries.dropped + place, entry)
         });
         let mut older = numbered.filter(|(number, _)| *number < before).peekable();
         let (mut page, mut last) = (Vec::new(), None);
@@ -56,5 +56,40 @@ impl AuditLog {
         }
         let next = last.filter(|_| older.peek().is_some()).map(PagePosition::after_number);
         Ok(AuditPage::new(page, next))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        protocol::{Actor, AuditAction, AuditedState},
+        record_id::RecordId,
+    };
+
+    #[test]
+    fn the_latest_entries_are_kept() {
+        let (log, id) = (AuditLog::default(), RecordId::from_bytes([1; 32]));
+        let entry = AuditEntry::new(AuditAction::Forget, id, AuditedState::Held, Actor::default());
+        let most = u64::try_from(MAX_ENTRIES).unwrap();
+        for at in 0..most + 7 {
+            log.add(&entry, Timestamp::from_millis(at));
+        }
+        assert_eq!(log.page(None, u32::MAX).unwrap().next, None);
+        let (mut times, mut after) = (Vec::new(), None);
+        loop {
+            let page = log.page(after.as_ref(), 999).unwrap();
+            times.extend(page.entries.iter().map(|entry| entry.at.as_millis()));
+            // Meanwhile another entry replaces the oldest one.
+            log.add(&entry, Timestamp::from_millis(most + 7));
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+        }
+        assert!(times.is_sorted_by(|later, earlier| *later == earlier + 1));
+        assert_eq!(times.first(), Some(&(most + 6)));
+        // Eleven pages; the first ten were followed by an entry.
+        assert_eq!(times.last(), Some(&(7 + 10)));
     }
 }
