@@ -32,7 +32,7 @@ pub(super) async fn logged(
             return entries;
         }
     }
-    panic!("the log has no end");
+    unreachable!("the log has no end");
 }
 
 pub(in crate::conformance) async fn a_completed_record_is_removed(fixture: Fixture) {

@@ -52,7 +52,7 @@ impl List {
             assert_ne!(Some(&next), after.as_ref(), "{self:?}: each page is another");
             after = Some(next);
         }
-        panic!("{self:?} has no end");
+        unreachable!("{self:?} has no end");
     }
 }
 
