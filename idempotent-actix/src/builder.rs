@@ -3,13 +3,10 @@
 use std::{fmt, panic::Location, sync::Arc, time::Duration};
 
 use actix_web::{HttpRequest, HttpResponse, http::header::HeaderName};
-use idempotent_core::{
-    OnAbandon, Runtime, Store,
-    runtime::{HeldOperation, RuntimeOptions},
-};
+use idempotent_core::{OnAbandon, Runtime, Store, runtime::RuntimeOptions};
 use idempotent_http::{
     key::KeyRule,
-    recording::{RecordRule, Recording, TraceContext},
+    recording::{RecordRule, Recording},
 };
 
 use crate::{
@@ -19,8 +16,9 @@ use crate::{
     observation::Observation,
     problem::Problem,
     settings::{Settings, StoreFailurePolicy},
-    traces::Traces,
 };
+
+mod observing;
 
 impl Idempotency {
     /// Creates a handle with this store and the default settings.
@@ -310,77 +308,6 @@ impl IdempotencyBuilder {
     #[must_use]
     pub fn when_store_fails(mut self, policy: StoreFailurePolicy) -> Self {
         self.settings.when_store_fails = policy;
-        self
-    }
-
-    /// Sets a function that is called for each key that becomes held, to page somebody: the outcome
-    /// of its operation is unknown, and no request runs it until an operator
-    /// [resolves](Idempotency::resolve) the key.
-    ///
-    /// It is called at most once for each attempt, on the thread that held the key, while a client
-    /// may wait: hand the news over, to a channel for example, and return. If it panics, that is
-    /// logged. If the process dies at that moment, or the lease of a dead process has expired and
-    /// no request has used the key since, nobody is called: watch the metric `idempotency_held`, or
-    /// [list](Idempotency::administrator) the held keys, as well.
-    ///
-    /// ```
-    /// use idempotent_actix::{Idempotency, store::MemoryStore};
-    ///
-    /// let (pager, _page) = std::sync::mpsc::channel();
-    /// let idempotency = Idempotency::builder(MemoryStore::new())
-    ///     .on_held(move |held| drop(pager.send(held.to_string())))
-    ///     .build();
-    /// # let _ = idempotency;
-    /// ```
-    #[must_use]
-    pub fn on_held(mut self, call: impl Fn(&HeldOperation) + Send + Sync + 'static) -> Self {
-        self.observation.on_held = Some(Box::new(call));
-        self
-    }
-
-    /// Sets the average time between two counts of the records in the store, for the
-    /// [metrics](crate::metrics); the default is a minute. A count costs about a millisecond, and
-    /// more with very many held records or with SQLite. `None` counts nothing.
-    #[cfg(feature = "metrics")]
-    #[must_use]
-    pub fn count_every(mut self, interval: Option<Duration>) -> Self {
-        self.options.count_every = interval;
-        self
-    }
-
-    /// Links each replay to the trace of the request that was run.
-    ///
-    /// The guard enters a span named `idempotency` from the claim to the end of the operation, with
-    /// the fields `operation`, `id` (as logs show it) and `outcome`. In it, `current` is called when
-    /// a response is recorded: it returns the identity of that span in the application's tracing
-    /// system, 24 bytes that are kept with the recording. `link` is called in the span of each
-    /// replay. Both are called while a client waits; a panic is logged.
-    ///
-    /// With `tracing-opentelemetry`:
-    ///
-    /// ```ignore
-    /// builder.traces(
-    ///     || {
-    ///         let span = Span::current().context().span().span_context().clone();
-    ///         span.is_valid().then(|| TraceContext {
-    ///             trace_id: span.trace_id().to_bytes(),
-    ///             span_id: span.span_id().to_bytes(),
-    ///         })
-    ///     },
-    ///     |first| {
-    ///         let (trace, span) = (first.trace_id.into(), first.span_id.into());
-    ///         let (flags, state) = (TraceFlags::SAMPLED, TraceState::NONE);
-    ///         Span::current().add_link(SpanContext::new(trace, span, flags, true, state));
-    ///     },
-    /// )
-    /// ```
-    #[must_use]
-    pub fn traces(
-        mut self,
-        current: impl Fn() -> Option<TraceContext> + Send + Sync + 'static,
-        link: impl Fn(&TraceContext) + Send + Sync + 'static,
-    ) -> Self {
-        self.settings.traces = Traces::new(current, link);
         self
     }
 

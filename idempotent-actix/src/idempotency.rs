@@ -126,7 +126,7 @@ impl Idempotency {
     #[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "nothing is counted"))]
     pub(crate) fn count_refused(&self, request: &HttpRequest, outcome: RequestOutcome) {
         #[cfg(feature = "metrics")]
-        self.request_count(crate::metrics::operation_of(request).as_deref()).of(outcome);
+        self.request_count(crate::operation_name::operation_of(request).as_deref()).of(outcome);
     }
 
     pub(crate) fn operations(&self) -> &TaskTracker {

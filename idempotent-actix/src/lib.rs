@@ -28,6 +28,7 @@ pub mod metrics;
 mod not_run;
 mod observation;
 mod operation;
+mod operation_name;
 mod outcome;
 mod policy;
 pub mod problem;

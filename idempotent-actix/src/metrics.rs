@@ -33,12 +33,10 @@
 //! nothing is measured.
 
 use std::{
-    borrow::Cow,
     collections::HashMap,
     sync::{Arc, OnceLock, PoisonError, RwLock},
 };
 
-use actix_web::HttpRequest;
 use idempotent_core::{
     StoreError,
     protocol::RecordCount,
@@ -46,11 +44,7 @@ use idempotent_core::{
 };
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 
-use crate::{
-    declaration::{Route, annotated},
-    outcome::RequestOutcome,
-    run::name_of,
-};
+use crate::outcome::RequestOutcome;
 
 mod descriptions;
 
@@ -216,18 +210,6 @@ impl Metrics {
         let step = error.operation();
         counter!("idempotency_store_errors_total", "step" => step, "kind" => kind).increment(1);
     }
-}
-
-/// The name of the operation of a request that was refused before its handler was known: of the one
-/// annotated handler whose route attribute names its resource so.
-pub(crate) fn operation_of(request: &HttpRequest) -> Option<Cow<'static, str>> {
-    let (name, method) = (request.match_name()?, request.method().as_str());
-    let serves = |route: &Route| {
-        route.method == method && route.resource.is_some_and(|resource| resource.name == name)
-    };
-    let mut found = annotated().filter(|operation| operation.routes.iter().any(serves));
-    let operation = found.next().filter(|_| found.next().is_none())?;
-    name_of(operation, request)
 }
 
 /// A counter for each of these.

@@ -11,9 +11,7 @@ use idempotent_core::{
 use tracing::{Instrument, Span, field};
 
 pub use self::response::GuardedResponse;
-pub(crate) use self::{
-    detach::detach, handler::ErasedHandler, identity::name_of, response::OperationStart,
-};
+pub(crate) use self::{detach::detach, handler::ErasedHandler, response::OperationStart};
 use self::{
     failure::{Refusals, cause},
     handler::HandlerFuture,
@@ -26,6 +24,7 @@ use crate::{
     in_flight::ReachedLimit,
     observation::RequestCount,
     operation::OperationContext,
+    operation_name::name_of,
     outcome::{Replayable, RequestOutcome},
     problem::ProblemKind,
     recording,

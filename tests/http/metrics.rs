@@ -119,7 +119,7 @@ fn each_outcome_is_counted_by_its_label() {
 fn requests_without_a_key_are_counted() {
     recorded();
     let server = TestApp::new().serve(all);
-    assert_eq!(server.send(&Request::post("/optional-key").user("a")).status, 200);
+    assert_eq!(server.send(&Request::post("/optional-key").user("a")).status, 201);
     assert_eq!(requests("optional key", "ran"), 1.0);
 }
 
@@ -130,7 +130,7 @@ fn labels_have_the_pattern_of_a_path_and_never_the_path() {
     for path in ["/by-pattern/a-secret-path", "/by-hand/a-secret-path"] {
         let request =
             Request::post(path).user("a-secret-user").key("a-secret-key").body("a-secret");
-        assert_eq!(server.send(&request).status, 200);
+        assert_eq!(server.send(&request).status, 201);
     }
     assert_eq!(requests("POST /by-pattern/{id}", "ran"), 1.0);
     assert_eq!(requests("POST /by-hand/{id}", "ran"), 1.0);
@@ -164,7 +164,7 @@ fn the_times_of_an_operation_are_in_histograms() {
     app.probe.await_runs(1);
     assert_eq!(server.send(&post()).status, 409);
     app.probe.release_all();
-    assert_eq!(first.response().status, 200);
+    assert_eq!(first.response().status, 201);
     let count =
         |step: &str| value(&format!("idempotency_{step}_seconds_count{{operation=\"timed\"}}"));
     assert_eq!(["claim", "wait", "run", "complete"].map(count), [2.0, 1.0, 1.0, 1.0].map(Some));
@@ -204,7 +204,7 @@ fn the_records_of_the_store_are_counted() {
     let app = TestApp::set(|builder| builder.count_every(Some(Duration::from_secs(1))));
     let server = app.serve(all);
     let post = Request::post("/failing").user("a").key("k").body("b");
-    assert_eq!(server.send(&post).status, 200);
+    assert_eq!(server.send(&post).status, 201);
     // Other tests count the records of their stores, each every minute.
     let started = Instant::now();
     while (value("idempotency_records"), value("idempotency_held")) != (Some(1.0), Some(0.0)) {

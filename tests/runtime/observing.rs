@@ -153,11 +153,11 @@ async fn a_key_that_its_attempt_holds_is_observed_once() {
     // Later requests find the key held, which is not new.
     verdict_of(&runtime, "k", "b", &Policy::DEFAULT).await;
     assert!(!notes.take().iter().any(|note| note.starts_with("held")));
-    // A release after the point of no return holds the key too.
+    // After the point of no return the store holds the key, whatever the end is.
     let policy = Policy::DEFAULT.with_abandoned(OnAbandon::RetryThenHold);
     let attempt = pay(&runtime, "no return", &policy).await;
     attempt.operation().point_of_no_return().await.unwrap();
-    drop(attempt.release().await);
+    drop(attempt.abandon(Abandoned::Retry).await);
     assert_eq!(notes.count(&self::held("no return")), 1);
 }
 

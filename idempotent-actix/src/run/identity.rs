@@ -2,15 +2,12 @@
 
 use std::borrow::Cow;
 
-use actix_web::{
-    Error, HttpRequest, HttpResponse,
-    dev::{Path, Url},
-};
+use actix_web::{Error, HttpResponse};
 use idempotent_core::{RecordId, RequestDigest, ScopeId, runtime::Subject};
 
 use super::{KeyedRun, transaction::slot_of};
 use crate::{
-    declaration::{ClaimMode, Declaration, rules::InFlightRule},
+    declaration::{ClaimMode, rules::InFlightRule},
     lookup,
     outcome::RequestOutcome,
     problem::ProblemKind,
@@ -81,73 +78,5 @@ impl KeyedRun {
             Some(error) => RequestOutcome::Refused.attach(HttpResponse::from_error(error)),
             None => self.refusals().refuse(ProblemKind::ScopeMissing, RequestOutcome::Refused),
         }
-    }
-}
-
-/// The full name of an operation; `None` if it contains the path of the request.
-///
-/// Of several patterns of one resource only the first is known, so the path of a request that does
-/// not fit it stands for its pattern.
-pub(crate) fn name_of(
-    operation: &'static Declaration,
-    request: &HttpRequest,
-) -> Option<Cow<'static, str>> {
-    if !operation.name.is_empty() {
-        return Some(operation.name.into());
-    }
-    let pattern = request.match_pattern();
-    let route = match &pattern {
-        Some(pattern) if !is_pattern_of(pattern, request.match_info()) => return None,
-        Some(pattern) => pattern.as_str(),
-        // A default service matches no pattern; the handler's name separates it from others.
-        None => operation.handler,
-    };
-    Some([request.method().as_str(), " ", route].concat().into())
-}
-
-/// Whether a path consists of the literal parts of the pattern and the values of its dynamic
-/// segments.
-fn is_pattern_of(pattern: &str, path: &Path<Url>) -> bool {
-    let (mut rest, mut pattern) = (path.as_str(), pattern);
-    for (_, value) in path.iter() {
-        let Some((literal, segment)) = pattern.split_once('{') else { return false };
-        let mut depth = 1u32;
-        let end = segment.char_indices().find_map(|(at, character)| {
-            match character {
-                '{' => depth = depth.saturating_add(1),
-                '}' => depth = depth.saturating_sub(1),
-                _ => {}
-            }
-            (depth == 0).then_some(at)
-        });
-        let after = end.and_then(|end| segment.get(end..)).and_then(|end| end.strip_prefix('}'));
-        let left = rest.strip_prefix(literal).and_then(|rest| rest.strip_prefix(value));
-        let (Some(after), Some(left)) = (after, left) else { return false };
-        // A tail segment is `{name}*`.
-        (pattern, rest) = (after.strip_prefix('*').unwrap_or(after), left);
-    }
-    pattern == rest
-}
-
-#[cfg(test)]
-mod tests {
-    use actix_web::test::TestRequest;
-
-    use super::*;
-
-    fn fits(pattern: &str, path: &str, values: &[&'static str]) -> bool {
-        let request = TestRequest::with_uri(path);
-        let request = values.iter().fold(request, |request, value| request.param("name", *value));
-        is_pattern_of(pattern, request.to_http_request().match_info())
-    }
-
-    #[test]
-    fn a_path_fits_the_pattern_that_has_matched_it() {
-        assert!(fits("/orders", "/orders", &[]));
-        assert!(fits("/{a}/b-{c:[0-9]{1,2}}", "/x/b-7", &["x", "7"]));
-        assert!(fits("/files/{tail}*", "/files/a/b", &["a/b"]));
-        assert!(!fits("/charges/{id}", "/refunds/7", &["7"]));
-        assert!(!fits("/orders", "/orders/", &[]));
-        assert!(!fits("/orders/{id}", "/orders/7/x", &["7"]));
     }
 }
