@@ -48,8 +48,9 @@ impl IdempotencyBuilder {
     /// Links each replay to the trace of the request that was run.
     ///
     /// The guard enters a span named `idempotency` from the claim to the end of the operation, with
-    /// the fields `operation`, `id` (as logs show it) and `outcome`. In it, `current` is called when
-    /// a response is recorded: it returns the identity of that span in the application's tracing
+    /// the fields `operation`, `id` (as logs show it) and `outcome`. In it, `current` is called
+    /// when a response is recorded: it returns the identity of that span in the application's
+    /// tracing
     /// system, 24 bytes that are kept with the recording. `link` is called in the span of each
     /// replay. Both are called while a client waits; a panic is logged.
     ///
