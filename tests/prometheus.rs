@@ -149,7 +149,8 @@ async fn prometheus_has_the_numbers_that_requests_caused() {
     let (server, address) = start_payments(directory.path());
     let (prometheus, monitor) = start_prometheus(directory.path(), &address);
     // Another request: the metrics begin with the first claim.
-    let started = post(&address, "/v1/payment_intents", Some("k3"), &payment("pm_card_visa"));
+    let payment = payment("pm_card_visa");
+    let started = post(&address, "/v1/payment_intents", Some("k3"), &payment);
     assert_eq!(started.await.unwrap().0, 200);
     expect(&monitor, "idempotency_held", "1").await;
     expect(&monitor, r#"count(ALERTS{alertname="IdempotencyKeyHeld",alertstate="firing"})"#, "1")
