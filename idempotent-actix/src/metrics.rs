@@ -6,7 +6,7 @@
 //!
 //! | metric | labels | |
 //! |---|---|---|
-//! | `idempotency_requests_total` | `operation`, `outcome` | requests to guarded handlers, and runs of jobs, by the label of their [`RequestOutcome`](crate::RequestOutcome) |
+//! | `idempotency_requests_total` | `operation`, `outcome` | requests to guarded handlers, and runs of jobs, by the label of their [`RequestOutcome`] |
 //! | `idempotency_claim_seconds` | `operation` | histogram: from the claim to the store's decision, without waits |
 //! | `idempotency_wait_seconds` | `operation` | histogram: how long duplicates waited for another attempt |
 //! | `idempotency_run_seconds` | `operation` | histogram: from the granted claim to the end of the handler |
@@ -29,8 +29,8 @@
 //! of a request. The records are counted every minute; see
 //! [`count_every`](crate::IdempotencyBuilder::count_every).
 //!
-//! An event costs about 50 to 100 ns, and a request has about five of them. Without the feature
-//! nothing is measured.
+//! Each operation's handles are made once, at its first request. Without the feature nothing is
+//! measured.
 
 use std::{
     collections::HashMap,

@@ -12,13 +12,13 @@ use crate::traces::Traces;
 impl IdempotencyBuilder {
     /// Sets a function that is called for each key that becomes held, to page somebody: the outcome
     /// of its operation is unknown, and no request runs it until an operator
-    /// [resolves](Idempotency::resolve) the key.
+    /// [resolves](crate::Idempotency::resolve) the key.
     ///
-    /// It is called at most once for each attempt, on the thread that held the key, while a client
-    /// may wait: hand the news over, to a channel for example, and return. If it panics, that is
-    /// logged. If the process dies at that moment, or the lease of a dead process has expired and
-    /// no request has used the key since, nobody is called: watch the metric `idempotency_held`, or
-    /// [list](Idempotency::administrator) the held keys, as well.
+    /// The function is called at most once for each attempt, on the thread that held the key, while
+    /// a client may wait: hand the news over, to a channel for example, and return. A panic of the
+    /// function is logged. The function is not called if the process dies at that moment, nor while
+    /// no request has used a key since the lease of its dead process expired: watch the metric
+    /// `idempotency_held`, or [list](crate::Idempotency::administrator) the held keys, as well.
     ///
     /// ```
     /// use idempotent_actix::{Idempotency, store::MemoryStore};
@@ -36,8 +36,8 @@ impl IdempotencyBuilder {
     }
 
     /// Sets the average time between two counts of the records in the store, for the
-    /// [metrics](crate::metrics); the default is a minute. A count costs about a millisecond, and
-    /// more with very many held records or with SQLite. `None` counts nothing.
+    /// [metrics](crate::metrics); the default is a minute. Its cost is that of
+    /// [`Administration::count`](crate::store::Administration::count). `None` counts nothing.
     #[cfg(feature = "metrics")]
     #[must_use]
     pub fn count_every(mut self, interval: Option<Duration>) -> Self {

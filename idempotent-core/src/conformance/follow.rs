@@ -164,26 +164,12 @@ impl Pair {
                     at,
                 );
             }
-            Action::Remove { key, owner, live } => {
-                let removal = Removal { seen: self.owner(owner), live };
-                if let Some(removed) = self.key(key).remove(&removal).await {
-                    let outcome = EventOutcome::Changed(removed);
-                    self.expect(key, &Event::Remove(removal), &outcome, at);
-                }
-            }
+            Action::Remove { key, owner, live } => self.remove(key, owner, live, at).await,
             Action::Replace { key, owner, becomes, seen } => {
                 let replacement = self.replacement(key, owner, becomes, seen);
-                if let Some(replaced) = self.key(key).replace(&replacement).await {
-                    let outcome = EventOutcome::Changed(replaced);
-                    self.expect(key, &Event::Replace(&replacement), &outcome, at);
-                }
+                self.replace(key, &replacement, at).await;
             }
-            Action::Tell { key, kind } => {
-                let kind = Kind::ALL[usize::from(kind) % Kind::ALL.len()];
-                if self.key(key).tell(kind).await.is_some() {
-                    self.expect(key, &Event::Tell(kind), &EventOutcome::Told, at);
-                }
-            }
+            Action::Tell { key, kind } => self.tell(key, kind, at).await,
             Action::Purge => self.purge(at).await,
             Action::Advance => {
                 self.fixture.advance_a_tick().await;
@@ -195,6 +181,28 @@ impl Pair {
                     self.now = Timestamp::from_millis(self.now.as_millis() - back);
                 }
             }
+        }
+    }
+
+    async fn remove(&mut self, key: u8, owner: u8, live: bool, at: usize) {
+        let removal = Removal { seen: self.owner(owner), live };
+        if let Some(removed) = self.key(key).remove(&removal).await {
+            let outcome = EventOutcome::Changed(removed);
+            self.expect(key, &Event::Remove(removal), &outcome, at);
+        }
+    }
+
+    async fn replace(&mut self, key: u8, replacement: &Replacement, at: usize) {
+        if let Some(replaced) = self.key(key).replace(replacement).await {
+            let outcome = EventOutcome::Changed(replaced);
+            self.expect(key, &Event::Replace(replacement), &outcome, at);
+        }
+    }
+
+    async fn tell(&mut self, key: u8, kind: u8, at: usize) {
+        let kind = Kind::ALL[usize::from(kind) % Kind::ALL.len()];
+        if self.key(key).tell(kind).await.is_some() {
+            self.expect(key, &Event::Tell(kind), &EventOutcome::Told, at);
         }
     }
 

@@ -52,9 +52,9 @@ pub trait Observer: Send + Sync + 'static {
     /// A key is held from now on.
     ///
     /// Called at most once for each attempt, by the process that held the key, or that was the
-    /// first to find that its lease had expired. If that process dies at this moment, or does not
-    /// get the store's response, nobody is called, and while no request meets an expired lease,
-    /// nobody is called either: [`counted`](Self::counted) has those keys too.
+    /// first to find that its lease had expired. The method is not called if that process dies at
+    /// this moment or does not get the store's response, nor while no request meets an expired
+    /// lease: [`counted`](Self::counted) has those keys too.
     fn held(&self, held: &HeldOperation) {
         let _ = held;
     }
