@@ -77,17 +77,12 @@ impl EncodedRecording {
         &self.bytes
     }
 
-    /// Reads the status of an encoded recording; `None` if its version has none. A store may keep
-    /// it for operators.
+    /// Reads the status of an encoded recording; `None` if it has none, also because its bytes are
+    /// damaged: a status is from 100 to 999. A store may keep it for operators.
     #[must_use]
     pub fn status_of(encoded: &[u8]) -> Option<u16> {
-        match encoded {
-            [Self::WITH_STATUS, high, low, ..] => Some(u16::from_be_bytes([*high, *low])),
-            [Self::SEALED, high, low, ..] => {
-                Some(u16::from_be_bytes([*high, *low])).filter(|status| *status != 0)
-            }
-            _ => None,
-        }
+        let [Self::WITH_STATUS | Self::SEALED, high, low, ..] = encoded else { return None };
+        Some(u16::from_be_bytes([*high, *low])).filter(|status| (100..1_000).contains(status))
     }
 
     /// The recording without its largest part, if it has one.
@@ -194,7 +189,11 @@ mod tests {
         assert_eq!(status(&[1, 0, 201, 0]), Some(201));
         assert_eq!(status(&[2, 0, 201, 0]), None);
         assert_eq!(status(&[EncodedRecording::SEALED, 0, 201, 0]), Some(201));
-        assert_eq!(status(&[EncodedRecording::SEALED, 0, 0, 0]), None);
+        for no_status in [[0, 0], [0, 99], [3, 232], [255, 255]] {
+            for version in [1, EncodedRecording::SEALED] {
+                assert_eq!(status(&[version, no_status[0], no_status[1], 0]), None);
+            }
+        }
         assert_eq!(EncodedRecording::status_of(&[1, 0]), None);
     }
 

@@ -39,7 +39,7 @@ pub use facts::{FindingView, SizeView, StoreFactsView};
 pub use record::{EventView, LeaseView, RecordPageView, RecordView, ShownState, kind_name};
 pub use seen::{InvalidSeenAttempt, SeenAttempt};
 pub use story::{Story, StoryEvent, explain};
-pub use time::{ShownDuration, Time};
+pub use time::{InvalidDuration, ShownDuration, Time};
 
 use std::fmt::Display;
 

@@ -7,6 +7,10 @@ use serde::Serialize;
 
 use crate::recording::{RecordedBody, Recording};
 
+mod given;
+
+pub use self::given::{GivenResponse, InvalidResponse};
+
 /// What is shown of a recording. Its body is shown only if that is asked for.
 ///
 /// ```

@@ -53,17 +53,10 @@ impl Decided {
 
     /// Fails unless the key is held.
     pub(super) fn verify_held(&self) -> Result<(), Failure> {
-        let why = match self.view.state {
-            ShownState::Held => return Ok(()),
-            ShownState::InFlight => {
-                "an attempt is in flight; if it ends without an outcome, the key is held or the \
-                 next request runs the operation again"
-            }
-            ShownState::Abandoned => "the next request runs the operation again",
-            ShownState::Completed => "the operation is completed; `forget` removes its record",
-            ShownState::Expired | _ => "the record has expired",
-        };
-        Err(Failure::Conflict(format!("the key is not held, but {}: {why}", self.view.state)))
+        match self.view.state.why_not_resolvable() {
+            None => Ok(()),
+            Some(why) => Err(Failure::Conflict(why.into())),
+        }
     }
 
     /// Resolves the held key, and reports that.

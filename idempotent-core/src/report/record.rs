@@ -58,6 +58,26 @@ impl ShownState {
         }
     }
 
+    /// Returns why a key in this state cannot be resolved; `None` if it is held, so that it can.
+    #[must_use]
+    pub const fn why_not_resolvable(self) -> Option<&'static str> {
+        match self {
+            Self::Held => None,
+            Self::InFlight => Some(
+                "the key is not held: an attempt is in flight. If it ends without an outcome, the \
+                 key is held or the next request runs the operation again",
+            ),
+            Self::Abandoned => {
+                Some("the key is not held: the next request runs the operation again")
+            }
+            Self::Completed => Some(
+                "the key is not held: the operation is completed. A completed record can be \
+                 forgotten",
+            ),
+            Self::Expired => Some("the key is not held: its record has expired"),
+        }
+    }
+
     /// Returns the state in words.
     #[must_use]
     pub const fn as_str(self) -> &'static str {

@@ -1,6 +1,6 @@
 //! Times and durations, as they are shown.
 
-use std::{fmt, time::Duration};
+use std::{fmt, str::FromStr, time::Duration};
 
 use serde::{Serialize, Serializer};
 
@@ -76,7 +76,9 @@ impl Serialize for Time {
     }
 }
 
-/// A duration for people: its two largest units, such as `3 d 4 h`, `2 min 5 s` or `250 ms`.
+/// A duration for people. `Display` writes its two largest units, such as `3 d 4 h`, `2 min 5 s` or
+/// `250 ms`. [`FromStr`] reads a number and one unit, such as `500ms`, `10s`, `5m`, `2h` or `7d`; a
+/// number alone is seconds.
 ///
 /// ```
 /// use std::time::Duration;
@@ -84,6 +86,7 @@ impl Serialize for Time {
 /// use idempotent_core::report::ShownDuration;
 ///
 /// assert_eq!(ShownDuration(Duration::from_secs(125)).to_string(), "2 min 5 s");
+/// assert_eq!("5m".parse(), Ok(ShownDuration(Duration::from_secs(300))));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ShownDuration(pub Duration);
@@ -105,9 +108,46 @@ impl fmt::Display for ShownDuration {
     }
 }
 
+impl FromStr for ShownDuration {
+    type Err = InvalidDuration;
+
+    fn from_str(text: &str) -> Result<Self, InvalidDuration> {
+        let end = text.find(|character: char| !character.is_ascii_digit()).unwrap_or(text.len());
+        let (number, unit) = text.split_at(end);
+        let millis: u64 = match unit {
+            "ms" => 1,
+            "" | "s" => 1_000,
+            "m" | "min" => 60_000,
+            "h" => 3_600_000,
+            "d" => 86_400_000,
+            _ => return Err(InvalidDuration),
+        };
+        let number = number.parse::<u64>().map_err(|_| InvalidDuration)?;
+        let millis = number.checked_mul(millis).filter(|millis| *millis > 0);
+        millis.map(|millis| Self(Duration::from_millis(millis))).ok_or(InvalidDuration)
+    }
+}
+
+/// The error of a text that is not a duration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("write a number above 0 and a unit, such as `500ms`, `10s`, `5m`, `2h` or `7d`")]
+pub struct InvalidDuration;
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_duration_is_a_number_and_a_unit() {
+        for (text, millis) in
+            [("10", 10_000), ("10s", 10_000), ("500ms", 500), ("5m", 300_000), ("1d", 86_400_000)]
+        {
+            assert_eq!(text.parse(), Ok(ShownDuration(Duration::from_millis(millis))));
+        }
+        for wrong in ["", "s", "0", "-1s", "1.5s", "1 s", "1y", "99999999999999999999d"] {
+            assert_eq!(wrong.parse::<ShownDuration>(), Err(InvalidDuration), "{wrong}");
+        }
+    }
 
     fn shown(millis: u64) -> String {
         Time::from(Timestamp::from_millis(millis)).to_string()

@@ -9,14 +9,20 @@ use test_support::{
     servers::{pgbouncer, pgbouncer::PgBouncer, postgres::Postgres},
     subjects::postgres::ShiftedPostgres,
 };
+use tokio::sync::Semaphore;
 
 use crate::{
     claims,
     helpers::{database, number, sql, with},
 };
 
+/// How many suites run at once. Each case creates a table, one after the other, and has sessions
+/// whose plans are all new: more suites side by side only make each other's calls late.
+static SUITES: Semaphore = Semaphore::const_new(2);
+
 /// Runs the conformance suite on clones of a store, each with a separate table.
 pub(crate) async fn check(store: PostgresStore, url: &str) {
+    let _place = SUITES.acquire().await.unwrap();
     let pool = PgPool::connect(url).await.unwrap();
     let subject = || async { ShiftedPostgres::with_new_table(&store, &pool, None) };
     conformance::check(subject).await;
@@ -49,6 +55,7 @@ async fn the_store_conforms_in_partitions_of_another_schema() {
     let options = PostgresStore::options().schema("else_where").partitions(4);
     let store = options.connect(&url).await.unwrap();
     let pool = PgPool::connect(&url).await.unwrap();
+    let _place = SUITES.acquire().await.unwrap();
     let subject = || async { ShiftedPostgres::with_new_table(&store, &pool, Some("else_where")) };
     conformance::check(subject).await;
     assert!(
