@@ -45,7 +45,7 @@ async fn check(width: u32, dark: bool) {
     .await;
 }
 
-async fn assert_no_violation(page: &Page, when: &str) {
+pub(crate) async fn assert_no_violation(page: &Page, when: &str) {
     // Axe cannot see through a half-transparent animation.
     page.until("document.getAnimations().every((one) => one.playState === 'finished')").await;
     let axe = fs::read_to_string(Path::new(AXE));

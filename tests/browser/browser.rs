@@ -28,9 +28,18 @@ pub(crate) struct Page {
 
 /// Opens a browser and works with it. It is closed also if the work panics.
 pub(crate) async fn with_browser(window: Window, work: impl AsyncFnOnce(&Page)) {
+    with_browser_at(window, Front::start(), work).await;
+}
+
+/// The same, at this server.
+pub(crate) async fn with_browser_at(
+    window: Window,
+    front: Front,
+    work: impl AsyncFnOnce(&Page),
+) {
     let driver = Driver::start(window.script).await;
     let visit = uuid::Uuid::new_v4().simple().to_string();
-    let mut page = Page { driver, front: Front::start(), visit };
+    let mut page = Page { driver, front, visit };
     let worked = AssertUnwindSafe(async {
         page.resize(window).await;
         work(&page).await;

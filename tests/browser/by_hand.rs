@@ -65,10 +65,8 @@ async fn a_server_is_killed_and_restarted_and_its_key_is_resolved_by_hand() {
         await_responses(page, "guarded", 2).await;
         assert!(page.text("guarded-list").await.contains("connection refused"));
         page.driver.click("#restart").await;
-        page.until("!document.getElementById('resolve').disabled").await;
-        page.driver.click("#resolve").await;
-        page.until("document.querySelector('#machine .current').dataset.state === 'completed'")
-            .await;
+        page.until("document.querySelector('#machine .current').dataset.state === 'held'").await;
+        crate::console::complete_the_key(page).await;
         page.driver.click("#bank option[value=fast]").await;
         page.driver.click("#guarded .pay").await;
         await_responses(page, "bare", 3).await;

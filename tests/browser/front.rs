@@ -5,6 +5,7 @@ use std::{
     io::{BufRead, BufReader},
     path::PathBuf,
     process::{Child, Command, ExitStatus, Stdio},
+    sync::Arc,
     thread,
 };
 
@@ -24,13 +25,28 @@ pub(crate) struct Front {
     child: Child,
     /// The address of the page.
     pub(crate) url: String,
-    directory: TempDir,
+    directory: Arc<TempDir>,
 }
 
 impl Front {
     /// Starts a server and waits until it listens.
     pub(crate) fn start() -> Self {
-        let directory = TempDir::new().unwrap();
+        Self::start_in(Arc::new(TempDir::new().unwrap()))
+    }
+
+    /// Kills the server, and starts it again with its files. It has another address.
+    pub(crate) fn restart(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        *self = Self::start_in(self.directory.clone());
+    }
+
+    /// A file of the server.
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn start_in(directory: Arc<TempDir>) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_page-server"))
             .args(["--listen", "127.0.0.1:0"])
             .current_dir(directory.path())

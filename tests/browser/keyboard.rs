@@ -51,7 +51,7 @@ async fn the_checkout_and_its_switches_work_by_keyboard() {
 }
 
 /// Presses Tab until an element has the focus. The focus is visible on each element on the way.
-async fn tab_to(page: &Page, selector: &str) {
+pub(crate) async fn tab_to(page: &Page, selector: &str) {
     for _ in 0..MAX_TABS {
         page.driver.press(Key::Tab).await;
         let style = "getComputedStyle(document.activeElement)";

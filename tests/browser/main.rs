@@ -15,6 +15,7 @@
 mod accessibility;
 mod browser;
 mod by_hand;
+mod console;
 mod front;
 mod interrupted;
 mod keyboard;

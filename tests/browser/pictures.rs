@@ -5,7 +5,10 @@ use std::{fs, io::Cursor, path::PathBuf};
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use serde_json::{Value, json};
 
-use crate::browser::{Page, Window, with_browser};
+use crate::{
+    browser::{Page, Window, with_browser},
+    console::with_console,
+};
 
 /// How long each frame of the animation is shown, in seconds: the sentences have to be read.
 const FRAME_SECONDS: [u16; 4] = [3, 5, 5, 7];
@@ -56,6 +59,32 @@ async fn the_story_lost_response_as_an_animation() {
         fs::write(file("lost-response.png"), animation).unwrap();
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_held_refund_in_the_console() {
+    for (dark, names) in [
+        (false, ["console.png", "console-record.png"]),
+        (true, ["console-dark.png", "console-record-dark.png"]),
+    ] {
+        with_console(Window { width: 1000, dark, script: true }, async |page| {
+            fs::write(file(names[0]), screenshot(page, &whole(page).await).await).unwrap();
+            page.driver.click("tbody a").await;
+            page.until("document.querySelector('.story')").await;
+            page.driver.click(".decide summary").await;
+            fs::write(file(names[1]), screenshot(page, &whole(page).await).await).unwrap();
+        })
+        .await;
+    }
+}
+
+/// The whole page.
+async fn whole(page: &Page) -> Value {
+    page.get(
+        "{ x: 0, y: 0, width: innerWidth, scale: 1, \
+           height: Math.ceil(document.querySelector('main').getBoundingClientRect().bottom + scrollY) }",
+    )
+    .await
 }
 
 /// The part of the page from the narration to the books of both sides.

@@ -75,18 +75,27 @@ async fn an_impatient_client() {
 }
 
 #[tokio::test]
-async fn a_killed_server() {
-    check(
-        "killed",
-        Expected {
-            bare: [2, 2, 2],
-            guarded: [3, 1, 1],
-            bare_outcomes: &[CLOSED, CREATED],
-            guarded_outcomes: &[CLOSED, "409 Conflict, outcome_unknown", REPLAYED],
-            result: "Without the attribute: charged twice. \
-                 With it: charged once; the key was held until its outcome was known.",
-        },
-    )
+async fn a_killed_server_whose_key_is_resolved_in_the_console() {
+    with_page(async |page| {
+        page.play("killed").await;
+        let result = "Without the attribute: charged twice. \
+                      With it: charged once; the key is held until somebody knows its outcome.";
+        assert_eq!(page.text("result").await, result);
+        assert_eq!(outcomes(page, "bare").await, [CLOSED, CREATED]);
+        assert_eq!(outcomes(page, "guarded").await, [CLOSED, "409 Conflict, outcome_unknown"]);
+        crate::console::complete_the_key(page).await;
+        page.driver.click("#try summary").await;
+        page.driver.click("#both").await;
+        page.driver.click("#guarded .pay").await;
+        page.until("document.querySelectorAll('#guarded-list .outcome').length === 3").await;
+        page.until(
+            "!document.getElementById('guarded-list').textContent.includes('waits')",
+        )
+        .await;
+        let expected = [CLOSED, "409 Conflict, outcome_unknown", REPLAYED];
+        assert_eq!(outcomes(page, "guarded").await, expected);
+        compare_with_the_bank(page, [2, 2, 2], [3, 1, 1]).await;
+    })
     .await;
 }
 

@@ -56,6 +56,12 @@ impl Driver {
         run(selector, async { found.await?.click().await }).await;
     }
 
+    /// Types a text into a field.
+    pub(crate) async fn fill(&self, selector: &str, text: &str) {
+        let found = self.client.find(Locator::Css(selector));
+        run(selector, async { found.await?.send_keys(text).await }).await;
+    }
+
     /// The text of an element as a visitor sees it, which does not need JavaScript in the page.
     pub(crate) async fn visible_text(&self, selector: &str) -> String {
         let found = self.client.find(Locator::Css(selector));
@@ -75,6 +81,14 @@ impl Driver {
         let tabs = run("list the tabs", self.client.windows()).await;
         let last = tabs.into_iter().next_back().unwrap();
         run("switch to a tab", self.client.switch_to_window(last)).await;
+    }
+
+    /// Closes the tab, and switches to the first one.
+    pub(crate) async fn close_tab(&self) {
+        run("close a tab", self.client.close_window()).await;
+        let tabs = run("list the tabs", self.client.windows()).await;
+        let first = tabs.into_iter().next().unwrap();
+        run("switch to a tab", self.client.switch_to_window(first)).await;
     }
 
     /// The messages of a log since the last call: `browser` is the console.

@@ -17,6 +17,7 @@ mod bounds;
 mod clocks;
 mod completers;
 mod conflicts;
+mod console;
 mod defaults;
 mod extractors;
 mod fencing;

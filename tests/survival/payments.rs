@@ -5,6 +5,7 @@ mod api;
 mod contention;
 mod getting_started;
 mod kills_in_turn;
+mod operators;
 mod outages;
 mod page;
 pub(crate) mod records;

@@ -101,6 +101,8 @@ async fn create_refund(
     let key = operation.derive_key("refund")?;
     let (refund, transfer) =
         ledger.open_refund(&user, &order.payment_intent, order.amount, &key).await?;
+    // It leads an operator to the row of the refund, and from there to the bank's books.
+    operation.set_reference(&refund).await?;
     // From here on money may have moved, so an error leaves the outcome unknown.
     operation.point_of_no_return().await?;
     bank.refund(&key, &transfer).await.map_err(ApiError::outcome_unknown)?;

@@ -1,7 +1,6 @@
 //! A page that shows what goes wrong without `#[idempotent]`, and what happens with it.
 //!
-//! This process serves the page, and plays the shopper, the network, the bank and the operator. The
-//! checkouts are in a worker, another process of the same program, which the page can kill. Both
+//! This process serves the page, and plays the shopper, the network and the bank. The checkouts are in a worker, another process of the same program, which the page can kill. Both
 //! processes open the store of the keys, so the page shows a key's record also while the worker is
 //! dead.
 //!
@@ -25,17 +24,22 @@ mod visit;
 mod visits;
 mod worker;
 
-use std::{fmt, net::SocketAddr, sync::Arc};
+use std::{error::Error, fmt, net::SocketAddr, sync::Arc};
 
 use actix_web::{
     rt::spawn,
     web::{Data, ServiceConfig},
 };
+use idempotent_console::Console;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use self::visits::Visits;
+use self::{key::Keys, visits::Visits};
+use crate::operators::who;
 pub(crate) use self::worker::run as run_worker;
+
+/// Where the operators of the page's keys look.
+const CONSOLE: &str = "/demo/console";
 
 /// The two halves of the page.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
@@ -60,13 +64,16 @@ impl fmt::Display for Side {
 #[derive(Clone)]
 pub(crate) struct Demo {
     visits: Arc<Visits>,
+    console: Console,
 }
 
 impl Demo {
-    pub(crate) fn new() -> Self {
-        let visits = Arc::new(Visits::default());
+    pub(crate) async fn open() -> Result<Self, Box<dyn Error>> {
+        let keys = Keys::open().await?;
+        let console = Console::new(&keys.idempotency, who).show_bodies();
+        let visits = Arc::new(Visits::new(keys));
         spawn(visits.clone().sweep());
-        Self { visits }
+        Ok(Self { visits, console })
     }
 
     /// The routes: `/` and `/demo/…`.
@@ -74,7 +81,8 @@ impl Demo {
         config
             .app_data(Data::from(self.visits.clone()))
             .configure(page::routes)
-            .configure(control::routes);
+            .configure(control::routes)
+            .service(self.console.scope(CONSOLE));
     }
 
     /// Ends the streams of events, so that a shutdown does not wait for them, and the workers.

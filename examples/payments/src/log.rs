@@ -12,13 +12,16 @@ use actix_web::{
     body::MessageBody,
     dev::{ServiceRequest, ServiceResponse},
     middleware::Next,
+    web::Data,
 };
 use idempotent_actix::{RecordId, RequestOutcome};
+use idempotent_console::Console;
 
 use crate::demo;
 
-/// Middleware that writes the log.
+/// Middleware that writes the log, and counts the responses for the console.
 pub(crate) async fn requests(
+    console: Data<Console>,
     request: ServiceRequest,
     next: Next<impl MessageBody>,
 ) -> Result<ServiceResponse<impl MessageBody>, Error> {
@@ -29,6 +32,7 @@ pub(crate) async fn requests(
     let response = next.call(request).await;
     match &response {
         Ok(response) => {
+            console.count(response.response());
             let extensions = response.response().extensions();
             line.end(
                 response.status().as_u16(),

@@ -90,6 +90,9 @@
 //! A refund (`/v1/refunds`) without an amount returns everything that is left of the payment. So
 //! one whose amount is blank, null, a list or misspelled gets 400, before its key is claimed.
 //!
+//! `/console/` is the console of operators: it lists held keys, tells the story of each, and resolves
+//! it. Only this computer may use it (`operators.rs`).
+//!
 //! `/metrics` has the metrics of this server for Prometheus: `contrib/prometheus` has rules for
 //! alerts, and a dashboard.
 //!
@@ -105,6 +108,7 @@ mod error;
 mod ledger;
 mod log;
 mod metrics;
+mod operators;
 mod params;
 mod sqlite;
 mod terminal;
@@ -127,6 +131,7 @@ use idempotent_actix::{
     Idempotency, problem,
     store::{self, Store},
 };
+use idempotent_console::Console;
 use sqlx::sqlite::SqliteConnectOptions;
 
 use crate::{
@@ -253,7 +258,9 @@ async fn serve(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
         print(&format!("payments: open {page} in a browser to see what #[idempotent] does"));
     }
     let app = Data::new(idempotency.clone());
-    let demo = Demo::new();
+    let demo = Demo::open().await.map_err(|cause| format!("cannot prepare the page: {cause}"))?;
+    let console = Console::new(&idempotency, operators::who).show_bodies();
+    let counted = console.clone();
     let (page, stopping) = (demo.clone(), idempotency.drain_on_sigterm(SHUTDOWN_TIMEOUT));
     let mut server = HttpServer::new(move || {
         App::new()
@@ -267,6 +274,8 @@ async fn serve(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
             .configure(|config| page.routes(config))
             .configure(api::routes)
             .service(metrics::metrics)
+            .service(console.scope("/console"))
+            .app_data(Data::new(counted.clone()))
             .wrap(from_fn(log::requests))
     })
     .shutdown_signal(async move {

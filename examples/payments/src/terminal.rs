@@ -17,6 +17,7 @@ pub(crate) fn print_summary(
   ledger   {} ({payments} payments, {refunds} refunds)
   transfers {transfers}
   policy   curl http://{address}/idempotency
+  console  http://{address}/console/
   cards    pm_card_visa, pm_card_chargeDeclined, pm_card_slow_MS, pm_card_processorDown,
            pm_card_crash
 Pay; then send the same line again, and again with another amount:

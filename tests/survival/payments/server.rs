@@ -64,6 +64,14 @@ impl Files {
         count_in(&self.bank(), query)
     }
 
+    /// The key at the bank of the refund with this id.
+    pub(crate) fn refund_key(&self, id: &str) -> String {
+        with_sqlite(&self.ledger(), async |connection| {
+            let query = sqlx::query_scalar("SELECT refund_key FROM refunds WHERE id = ?1").bind(id);
+            query.fetch_one(connection).await.unwrap()
+        })
+    }
+
     /// Waits until a query of the bank's file returns this number.
     pub(crate) fn await_count_at_bank(&self, query: &str, number: i64) {
         await_that(|| self.count_at_bank(query) == number, &format!("{number} of {query}"));

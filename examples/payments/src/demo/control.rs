@@ -1,5 +1,5 @@
-//! What the page can do: start a run, pay, change how the bank behaves, kill and start the worker,
-//! and resolve the key. Each call responds with 200 and says in its body whether it worked, because
+//! What the page can do: start a run, pay, change how the bank behaves, kill and start the worker.
+//! Each call responds with 200 and says in its body whether it worked, because
 //! a browser reports every other status as an error of the page.
 
 use std::sync::Arc;
@@ -34,8 +34,7 @@ pub(crate) fn routes(config: &mut ServiceConfig) {
             .service(give_up)
             .service(set_bank)
             .service(kill_worker)
-            .service(start_worker)
-            .service(resolve_key),
+            .service(start_worker),
     );
 }
 
@@ -194,10 +193,4 @@ async fn start_worker(of: Json<Of>, visits: Data<Visits>) -> HttpResponse {
         id.map(|id| json!({ "process": id })).map_err(|cause| cause.to_string())
     };
     respond(started.await)
-}
-
-#[post("/resolve")]
-async fn resolve_key(of: Json<Of>, visits: Data<Visits>) -> HttpResponse {
-    let resolved = async { key::resolve(&of.visit(&visits)?, of.run).await };
-    respond(resolved.await)
 }

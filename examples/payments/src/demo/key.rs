@@ -1,21 +1,23 @@
-//! The key of a run: its record as the store has it, and how an operator resolves it.
+//! The key of a run: its record as the store has it, and where an operator resolves it.
 
 use std::{
-    sync::{Arc, Weak},
+    error::Error,
+    path::PathBuf,
+    sync::{Mutex, PoisonError, Weak},
     time::Duration,
 };
 
-use actix_web::HttpResponse;
 use idempotent_actix::{
-    Idempotency, Key, RecordId, recording,
+    Idempotency, Key, RecordId,
     scope::ScopeKey as _,
-    store::{Actor, RecordState, ResolveOutcome, Snapshot, Timestamp},
+    store::{RecordState, Snapshot, Timestamp},
 };
 use serde_json::{Value, json};
+use tempfile::TempDir;
 use tokio::time::timeout;
 
 use crate::{
-    demo::{Side, checkout::OPERATION, visit::Visit},
+    demo::{CONSOLE, Side, checkout::OPERATION, visit::Visit, worker},
     user::User,
 };
 
@@ -23,25 +25,54 @@ use crate::{
 const BUSY: Duration = Duration::from_millis(100);
 const IDLE: Duration = Duration::from_millis(500);
 
-/// The key of a run, and where its record is.
-struct RunKey {
-    keys: Idempotency,
-    id: RecordId,
+/// The store of all keys of the page, which the workers open too.
+pub(crate) struct Keys {
+    pub(crate) idempotency: Idempotency,
+    directory: Mutex<Option<TempDir>>,
 }
 
-impl RunKey {
-    /// `None` if there is a newer run.
-    fn of(visit: &Visit, number: u64) -> Option<Self> {
-        let key = visit.with_run(number, |run| run.key.clone())?;
-        let (keys, key) = (visit.keys()?, Key::from_text(key).ok()?);
-        let scope = User::named(visit.user(number)).scope_key()?;
-        let id = keys.record_id(&scope, OPERATION, &key).ok()?;
-        Some(Self { keys, id })
+impl Keys {
+    pub(crate) async fn open() -> Result<Self, Box<dyn Error>> {
+        let directory = TempDir::with_prefix("payments-demo-")?;
+        let idempotency = worker::open_store(directory.path()).await?;
+        Ok(Self { idempotency, directory: Mutex::new(Some(directory)) })
     }
 
-    async fn look_up(&self) -> Result<Option<Snapshot>, String> {
-        self.keys.find_record(&self.id).await.map_err(|cause| cause.to_string())
+    /// `None` after the end of the page.
+    pub(crate) fn directory(&self) -> Option<PathBuf> {
+        let directory = self.directory.lock().unwrap_or_else(PoisonError::into_inner);
+        directory.as_ref().map(|directory| directory.path().to_owned())
     }
+
+    /// Removes the files.
+    pub(crate) fn remove(&self) {
+        *self.directory.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    async fn look_up(&self, id: &RecordId) -> Result<Option<Snapshot>, String> {
+        self.idempotency.find_record(id).await.map_err(|cause| cause.to_string())
+    }
+}
+
+/// The id of the record of a run's key. `None` if there is a newer run.
+fn id_of(visit: &Visit, number: u64) -> Option<RecordId> {
+    let key = visit.with_run(number, |run| run.key.clone())?;
+    let scope = User::named(visit.user(number)).scope_key()?;
+    visit.keys.idempotency.record_id(&scope, OPERATION, &Key::from_text(key).ok()?).ok()
+}
+
+/// Where an operator resolves a held key. The link fills in what the bank's books say.
+fn console(visit: &Visit, number: u64, id: &RecordId) -> String {
+    let charges = visit.with_run(number, |run| run.books(Side::Guarded).charges.clone());
+    let record = format!("{CONSOLE}/records/{id}");
+    let charge = charges.unwrap_or_default().into_iter().next();
+    let body = charge.and_then(|charge| serde_json::to_string(&charge).ok());
+    let filled = body.and_then(|body| {
+        let fields =
+            [("status", "201"), ("content_type", "application/json"), ("body", body.as_str())];
+        serde_urlencoded::to_string(fields).ok()
+    });
+    filled.map_or(record.clone(), |filled| format!("{record}?{filled}"))
 }
 
 /// What the page shows of a record. The second value is the same while nothing changes but time.
@@ -69,19 +100,22 @@ fn describe(found: Option<&Snapshot>) -> (Value, (&'static str, u32, Timestamp))
 
 /// The record of a run, as the store has it now.
 pub(crate) async fn record(visit: &Visit, number: u64) -> Result<Value, String> {
-    let key = RunKey::of(visit, number).ok_or("there is a newer run")?;
-    Ok(describe(key.look_up().await?.as_ref()).0)
+    let id = id_of(visit, number).ok_or("there is a newer run")?;
+    Ok(describe(visit.keys.look_up(&id).await?.as_ref()).0)
 }
 
 /// Reports the changes of the record, until the run ends.
 pub(crate) async fn watch(visit: Weak<Visit>, number: u64) {
     let mut last = None;
     while let Some(visit) = visit.upgrade()
-        && let Some(key) = RunKey::of(&visit, number)
+        && let Some(id) = id_of(&visit, number)
     {
-        if let Ok(found) = key.look_up().await {
-            let (fields, changing) = describe(found.as_ref());
+        if let Ok(found) = visit.keys.look_up(&id).await {
+            let (mut fields, changing) = describe(found.as_ref());
             if last.replace(changing) != Some(changing) {
+                if changing.0 == "held" {
+                    fields["console"] = console(&visit, number, &id).into();
+                }
                 visit.report(number, "key", fields);
             }
         }
@@ -90,35 +124,5 @@ pub(crate) async fn watch(visit: Weak<Visit>, number: u64) {
             _ => IDLE,
         };
         let _ = timeout(pause, visit.key_changes.notified()).await;
-    }
-}
-
-/// Resolves a held key as an operator does who has looked at the bank's books: completes it with
-/// the charge that is there, or releases it.
-pub(crate) async fn resolve(visit: &Arc<Visit>, number: u64) -> Result<Value, String> {
-    let key = RunKey::of(visit, number).ok_or("there is a newer run")?;
-    let Some(found) = key.look_up().await?.filter(|found| found.record.is_held(found.at)) else {
-        return Err("the key is not held".to_owned());
-    };
-    let charges = visit.with_run(number, |run| run.books(Side::Guarded).charges.clone());
-    let charge = charges.unwrap_or_default().into_iter().next();
-    let recording = match &charge {
-        None => None,
-        Some(charge) => {
-            let response = HttpResponse::Created().json(charge);
-            let recording = recording::from_response(response).await;
-            Some(recording.map_err(|cause| cause.to_string())?)
-        }
-    };
-    let actor = Actor::new("visitor", "as the bank's books say");
-    match key.keys.resolve(&key.id, &found, recording.as_ref(), &actor).await {
-        Ok(ResolveOutcome::Resolved) => {
-            let fields = json!({ "charge": charge.map(|charge| charge.charge) });
-            visit.report(number, "resolved", fields.clone());
-            visit.key_changes.notify_one();
-            Ok(fields)
-        }
-        Ok(ResolveOutcome::Conflict) => Err("the record has changed; try again".to_owned()),
-        Err(cause) => Err(cause.to_string()),
     }
 }

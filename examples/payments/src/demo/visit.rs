@@ -1,4 +1,4 @@
-//! A visit to the page: its run, its events, its worker and the records of its keys.
+//! A visit to the page: its run, its events and its worker.
 
 use std::{
     error::Error,
@@ -8,18 +8,16 @@ use std::{
 };
 
 use actix_web::rt::{spawn, task::spawn_blocking, time::sleep};
-use idempotent_actix::Idempotency;
 use serde_json::{Value, json};
-use tempfile::TempDir;
 use tokio::{sync::Notify, time::timeout};
 
 use crate::demo::{
     Side,
     events::Log,
-    key,
+    key::{self, Keys},
     run::{BankMode, Run},
     shopper::{self, CheckoutRequest, Seen},
-    worker::{self, Worker},
+    worker::Worker,
 };
 
 /// How long a bank takes, and a slow one: long enough to be seen.
@@ -33,6 +31,7 @@ type Failure = Box<dyn Error + Send + Sync>;
 /// A visit. Several tabs may share it.
 pub(crate) struct Visit {
     pub(crate) id: String,
+    pub(crate) keys: Arc<Keys>,
     pub(crate) log: Arc<Log>,
     state: Mutex<State>,
     /// Locked while a process is started or killed.
@@ -44,14 +43,12 @@ pub(crate) struct Visit {
 struct State {
     run: Run,
     worker: Option<SocketAddr>,
-    keys: Option<Idempotency>,
     last_used: Instant,
 }
 
-/// The files and the worker of a visit. The files are removed when it is dropped.
+/// The worker of a visit.
 struct Stage {
     worker: Option<Worker>,
-    directory: TempDir,
     bank: String,
 }
 
@@ -66,10 +63,11 @@ pub(crate) struct Payment {
 }
 
 impl Visit {
-    pub(crate) fn new(id: &str) -> Self {
-        let state = State { run: Run::new(0), worker: None, keys: None, last_used: Instant::now() };
+    pub(crate) fn new(id: &str, keys: Arc<Keys>) -> Self {
+        let state = State { run: Run::new(0), worker: None, last_used: Instant::now() };
         Self {
             id: id.to_owned(),
+            keys,
             log: Arc::new(Log::new()),
             state: Mutex::new(state),
             stage: tokio::sync::Mutex::new(None),
@@ -101,10 +99,6 @@ impl Visit {
         self.state().last_used.elapsed()
     }
 
-    pub(crate) fn keys(&self) -> Option<Idempotency> {
-        self.state().keys.clone()
-    }
-
     /// The user whose card is charged: a new one for each run.
     pub(crate) fn user(&self, run: u64) -> String {
         format!("{}-{run}", self.id)
@@ -130,17 +124,12 @@ impl Visit {
     pub(crate) async fn start_worker(&self, bank: &str) -> Result<u32, Failure> {
         self.remove_worker(|worker| !worker.is_running()).await;
         let mut stage = self.stage.lock().await;
-        if stage.is_none() {
-            let directory = TempDir::with_prefix("payments-demo-")?;
-            let keys = worker::open_store(directory.path()).await;
-            self.state().keys = Some(keys.map_err(|cause| cause.to_string())?);
-            *stage = Some(Stage { worker: None, directory, bank: bank.to_owned() });
-        }
-        let stage = stage.as_mut().ok_or("the page was closed")?;
+        let stage = stage.get_or_insert_with(|| Stage { worker: None, bank: bank.to_owned() });
         if let Some(worker) = &stage.worker {
             return Ok(worker.id());
         }
-        let worker = Worker::start(stage.bank.clone(), stage.directory.path().to_owned()).await?;
+        let directory = self.keys.directory().ok_or("the page was closed")?;
+        let worker = Worker::start(stage.bank.clone(), directory).await?;
         let id = worker.id();
         let mut state = self.state();
         state.worker = Some(worker.address);
@@ -184,10 +173,9 @@ impl Visit {
         stage.worker.is_some()
     }
 
-    /// Ends the visit: its streams, its worker and its files.
+    /// Ends the visit: its streams and its worker.
     pub(crate) async fn close(&self) {
         self.log.close();
-        self.state().keys = None;
         let stage = self.stage.lock().await.take();
         let _ = spawn_blocking(move || drop(stage)).await;
     }

@@ -12,7 +12,7 @@ use std::{
 
 use actix_web::rt::{spawn, time::sleep};
 
-use crate::demo::{bank, visit::Visit};
+use crate::demo::{bank, key::Keys, visit::Visit};
 
 /// How many visits there may be.
 const MAX_VISITS: usize = 12;
@@ -21,15 +21,24 @@ const MAX_IDLE: Duration = Duration::from_secs(120);
 /// The lengths of a visit's id, which the page draws.
 const ID_LENGTH: std::ops::RangeInclusive<usize> = 8..=32;
 
-/// All visits, and the bank that they share.
-#[derive(Default)]
+/// All visits, and the bank and the store that they share.
 pub(crate) struct Visits {
     all: Mutex<HashMap<String, Arc<Visit>>>,
+    pub(crate) keys: Arc<Keys>,
     bank: OnceLock<String>,
     closed: AtomicBool,
 }
 
 impl Visits {
+    pub(crate) fn new(keys: Keys) -> Self {
+        Self {
+            all: Mutex::default(),
+            keys: Arc::new(keys),
+            bank: OnceLock::new(),
+            closed: AtomicBool::new(false),
+        }
+    }
+
     fn all(&self) -> MutexGuard<'_, HashMap<String, Arc<Visit>>> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -59,7 +68,7 @@ impl Visits {
             let Some(oldest) = oldest else { return Err("this page is open too many times") };
             close(all.remove(&oldest));
         }
-        let visit = Arc::new(Visit::new(id));
+        let visit = Arc::new(Visit::new(id, self.keys.clone()));
         all.insert(id.to_owned(), visit.clone());
         Ok(visit)
     }
@@ -97,6 +106,7 @@ impl Visits {
         for visit in visits {
             visit.close().await;
         }
+        self.keys.remove();
     }
 }
 
@@ -110,9 +120,13 @@ fn close(visit: Option<Arc<Visit>>) {
 mod tests {
     use super::*;
 
+    async fn visits() -> Visits {
+        Visits::new(Keys::open().await.unwrap())
+    }
+
     #[actix_web::test]
     async fn the_number_of_visits_is_limited_and_an_unused_one_makes_place() {
-        let visits = Visits::default();
+        let visits = visits().await;
         let id = |number| format!("visit{number:03}");
         let streams: Vec<_> = (1..MAX_VISITS)
             .map(|number| Box::pin(visits.open(&id(number)).unwrap().log.clone().stream(None)))
@@ -129,7 +143,7 @@ mod tests {
 
     #[actix_web::test]
     async fn a_visit_is_named_by_letters_and_digits_and_none_opens_after_the_end() {
-        let visits = Visits::default();
+        let visits = visits().await;
         for id in ["", "short", "with-dash", "with/slash", &"x".repeat(33)] {
             assert!(visits.open(id).is_err(), "{id:?}");
         }
@@ -139,7 +153,7 @@ mod tests {
 
     #[actix_web::test]
     async fn a_user_belongs_to_a_visit_and_a_run() {
-        let visits = Visits::default();
+        let visits = visits().await;
         let visit = visits.open("visit001").unwrap();
         let (found, run) = visits.of_user(&visit.user(7)).unwrap();
         assert_eq!((found.id.as_str(), run), ("visit001", 7));

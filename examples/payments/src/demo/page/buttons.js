@@ -77,8 +77,6 @@ export function connectButtons() {
     await call("kill");
   });
   on("restart", "The server runs again.", () => call("restart"));
-  on("resolve", "The operator has looked at the bank’s books, and has resolved the key.",
-    () => call("resolve", { run: run.run }));
   on("new-key", "A new checkout: it has a new key, and the books are empty.", newRun);
   byId("bank").addEventListener("change", () => {
     const { value, selectedOptions } = byId("bank");
@@ -96,10 +94,9 @@ export function connectButtons() {
 
 /** Enables the buttons that have an effect now. */
 export function renderButtons() {
-  const { record, worker } = run;
+  const { worker } = run;
   byId("kill").disabled = !worker.up;
   byId("restart").disabled = worker.up;
-  byId("resolve").disabled = record.state !== "held";
   const { bank } = run;
   if (!isPlaying() && ["fast", "slow", "down"].includes(bank)) byId("bank").value = bank;
 }

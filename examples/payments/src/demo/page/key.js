@@ -23,6 +23,8 @@ export function renderKey() {
   if (changes.length === 0) markEdge(null);
   for (; shownChanges < changes.length; shownChanges += 1) markEdge(changes[shownChanges]);
   setText(byId("state-text"), sentences[record.state]);
+  byId("operator").hidden = record.state !== "held" || !record.console;
+  if (record.console) byId("console").href = record.console;
   renderTimeline();
   renderBars();
 }

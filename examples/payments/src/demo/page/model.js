@@ -121,10 +121,6 @@ const handlers = {
   bank(event) {
     run.bank = event.mode;
   },
-  resolved(event) {
-    const what = event.charge ? `completes the key with ${event.charge}` : "releases the key";
-    note(event, `an operator ${what}`);
-  },
 };
 
 export const stateName = (state) => (state === "in_flight" ? "in flight" : state);

@@ -1,0 +1,161 @@
+//! A server is killed in the middle of a refund. An operator finds the operation, in the console and
+//! with the program `idempotency`, looks at the bank's books, and resolves it; the client's retry
+//! gets that response.
+
+use std::process::Command;
+
+use serde_json::{Value, json};
+use test_support::Request;
+
+use crate::payments::{
+    pay, post,
+    records::Records,
+    server::{Files, Payments},
+};
+
+#[test]
+fn a_killed_refund_is_found_resolved_and_replayed_on_sqlite() {
+    resolve_a_killed_refund(&Files::with(Records::Sqlite), By::Console);
+}
+
+#[test]
+fn a_killed_refund_is_found_resolved_and_replayed_on_postgres() {
+    resolve_a_killed_refund(&Files::with(Records::postgres()), By::Program);
+}
+
+#[test]
+fn a_killed_refund_is_found_resolved_and_replayed_on_redis() {
+    resolve_a_killed_refund(&Files::with(Records::redis()), By::Console);
+}
+
+/// What the operator decides with. Everything else is looked at with both.
+#[derive(Clone, Copy)]
+enum By {
+    Console,
+    Program,
+}
+
+const REASON: &str = "the bank has the refund";
+
+fn resolve_a_killed_refund(files: &Files, by: By) {
+    let server = Payments::start(files);
+    let paid = server.send(&pay("order-1", "pm_card_slow_500"));
+    let order = format!("payment_intent={}", paid.json()["id"].as_str().unwrap());
+    let refund = post("/v1/refunds", "refund-1", &order);
+    let lost = server.begin(&refund);
+    files.await_count_at_bank("SELECT count(*) FROM bank_transfers WHERE kind = 'refund'", 1);
+    server.kill();
+    assert!(lost.try_response().is_err(), "the server was killed too late");
+
+    let server = Payments::start(files);
+    files.end_leases();
+    let operator = Operator { server: &server, files };
+    // No request has met the key since, and it is in the list of held ones all the same.
+    let listed = operator.get("/records?state=held");
+    let id = listed["records"][0]["id"].as_str().unwrap_or_else(|| panic!("{listed}")).to_owned();
+    let listed = operator.program(&["list", "--state", "held"]);
+    assert_eq!(listed["records"][0]["id"], *id, "{listed}");
+
+    // The client's retry is refused, and the log has the digits of the record.
+    let held = server.send(&refund);
+    assert_eq!(held.problem(), (409, "outcome_unknown".to_owned()));
+    let digits = &id[..8];
+    server.await_line(digits);
+    // By the digits, and by the key that the client has sent.
+    let whole = operator.get(&format!("/records/{digits}"));
+    let key = json!({ "key": "refund-1", "operation": "POST /v1/refunds", "scope": "user:alice" });
+    assert_eq!(operator.post("/find", &key).1["id"], *id);
+    let by_digits = operator.program(&["show", digits]);
+    let by_key = operator.program(&[
+        "show", "--key", "refund-1", "--operation", "POST /v1/refunds", "--scope", "user:alice",
+        "--namespace", NAMESPACE,
+    ]);
+    assert_eq!((&by_digits["id"], &by_key["id"]), (&json!(id), &json!(id)));
+    for shown in [&whole["record"], &by_digits, &by_key] {
+        assert_eq!(shown["state"], "held", "{shown}");
+        assert_eq!(shown["seen"], whole["record"]["seen"]);
+    }
+
+    // The reference leads to the refund, and its key to the bank's books.
+    let reference = whole["record"]["reference"].as_str().unwrap().to_owned();
+    assert_eq!(files.count(&format!("SELECT count(*) FROM refunds WHERE id = '{reference}'")), 1);
+    let key = files.refund_key(&reference);
+    let booked = format!("SELECT count(*) FROM bank_transfers WHERE key = '{key}'");
+    assert_eq!(files.count_at_bank(&booked), 1);
+
+    let body = json!({ "id": reference, "object": "refund", "status": "succeeded" }).to_string();
+    let seen = whole["record"]["seen"].as_str().unwrap();
+    match by {
+        By::Console => {
+            let response = json!({ "status": 200, "content_type": "application/json", "body": body });
+            let decision = json!({ "seen": seen, "reason": REASON, "response": response });
+            let (status, done) = operator.post(&format!("/records/{digits}/resolve"), &decision);
+            assert_eq!(status, 200, "{done}");
+            // A page that was loaded before is out of date.
+            let release = json!({ "seen": seen, "reason": REASON });
+            let (status, stale) = operator.post(&format!("/records/{digits}/release"), &release);
+            assert_eq!((status, &stale["code"]), (409, &json!("conflict")));
+        }
+        By::Program => {
+            operator.program(&[
+                "resolve", digits, "--seen", seen, "--reason", REASON, "--status", "200",
+                "--content-type", "application/json", "--body", &body, "--yes", "--actor", "ada",
+            ]);
+        }
+    }
+    let replay = server.send(&refund);
+    assert!(replay.is_replay());
+    assert_eq!((replay.status, replay.text()), (200, body.as_str()));
+    assert_eq!(
+        files.count_at_bank("SELECT sum(requests) FROM bank_transfers WHERE kind = 'refund'"),
+        1
+    );
+
+    // Both tell the whole story.
+    let told = operator.get(&format!("/records/{id}"))["story"].clone();
+    assert_eq!(operator.program(&["explain", digits]), told);
+    let texts: Vec<_> =
+        told["events"].as_array().unwrap().iter().map(|event| &event["text"]).collect();
+    let text = format!("{texts:?} {}", told["conclusion"]);
+    for part in ["claimed the key", "held", "200", REASON] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert_eq!(told["state"], "completed");
+}
+
+/// The namespace of the records: the name of the package in which the server's handlers are. Here it
+/// is a target of the tests.
+const NAMESPACE: &str = env!("CARGO_PKG_NAME");
+
+/// Whoever uses the computer of the server.
+struct Operator<'a> {
+    server: &'a Payments,
+    files: &'a Files,
+}
+
+impl Operator<'_> {
+    fn get(&self, path: &str) -> Value {
+        let response = self.server.send(&Request::new("GET", &format!("/console/api{path}")));
+        assert_eq!(response.status, 200, "{path}: {}", response.text());
+        response.json()
+    }
+
+    fn post(&self, path: &str, body: &Value) -> (u16, Value) {
+        let request = Request::post(&format!("/console/api{path}"));
+        let response = self.server.send(&request.json(body.to_string()));
+        (response.status, response.json())
+    }
+
+    /// Runs the program, which must succeed, and returns its JSON.
+    fn program(&self, arguments: &[&str]) -> Value {
+        let ran = Command::new(env!("CARGO_BIN_EXE_operators-program"))
+            .args(arguments)
+            .arg("--json")
+            .env("IDEMPOTENCY_URL", self.files.store())
+            .output()
+            .unwrap();
+        let output = String::from_utf8(ran.stdout).unwrap();
+        assert!(ran.status.success(), "{arguments:?}: {output} {:?}", String::from_utf8(ran.stderr));
+        serde_json::from_str(&output).unwrap()
+    }
+}
