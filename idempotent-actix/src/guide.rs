@@ -18,6 +18,7 @@
 //!
 //! # Run
 //! * [`operating`]: limits, sizing, purging, logs, deployments
+//! * [`on_call`]: the page rings at three in the morning; what now?
 //! * [`operators`]: held keys, finding a record, forgetting and erasing, the log of decisions
 //! * [`postgres`], [`sqlite`], [`redis`]: each store in production
 //! * [`failures`]: what happens when something fails, and what is not guaranteed
@@ -65,6 +66,7 @@ guides! {
     sessions
     testing
     operating
+    on_call
     operators
     postgres
     sqlite

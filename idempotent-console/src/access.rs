@@ -1,5 +1,8 @@
 //! Who asks, and what they may do.
 
+use actix_web::{Error, HttpRequest};
+use futures_util::future::LocalBoxFuture;
+
 /// Who asks, and what they may do. The application's function returns it for each request; see
 /// [`Console::new`](crate::Console::new).
 ///
@@ -24,3 +27,7 @@ impl Access {
         }
     }
 }
+
+/// The function of the application that says who asks.
+pub(crate) type Who =
+    dyn Fn(HttpRequest) -> LocalBoxFuture<'static, Result<Access, Error>> + Send + Sync;

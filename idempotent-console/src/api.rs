@@ -8,19 +8,18 @@ use actix_web::{
 };
 use idempotent_core::{
     EncodedRecording,
-    protocol::PagePosition,
-    report::{AuditPageView, CountView, SeenAttempt},
+    report::{CountView, SeenAttempt},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::{
     bulk::{self, Bulk},
-    console::Console,
     decisions::{Decision, GivenOutcome, actor, decide, recording_of_result},
     failure::Failure,
-    gate::Visit,
+    parts::ConsoleParts,
     records::{self, ClientKey, ListQuery, invalid},
+    visit::Visit,
 };
 
 pub(crate) fn routes(config: &mut ServiceConfig) {
@@ -47,7 +46,7 @@ fn ok(value: &impl Serialize) -> HttpResponse {
 
 /// The counts of records, and of the requests of this process.
 #[get("/overview")]
-async fn overview(console: Data<Console>) -> Response {
+async fn overview(console: Data<ConsoleParts>) -> Response {
     let count = CountView::from(&console.administrator.count().await?);
     let mut requests = Map::new();
     for count in console.counts.recent() {
@@ -58,19 +57,19 @@ async fn overview(console: Data<Console>) -> Response {
 }
 
 #[get("/records")]
-async fn list(console: Data<Console>, query: Query<ListQuery>) -> Response {
+async fn list(console: Data<ConsoleParts>, query: Query<ListQuery>) -> Response {
     Ok(ok(&records::list(&console, &query).await?))
 }
 
 /// The id of the record of a client's key. The record may be absent.
 #[post("/find")]
-async fn find(console: Data<Console>, key: Json<ClientKey>) -> Response {
+async fn find(console: Data<ConsoleParts>, key: Json<ClientKey>) -> Response {
     let id = records::id_of_key(&console, &key)?;
     Ok(ok(&json!({ "id": id.to_string() })))
 }
 
 #[get("/records/{id}")]
-async fn record(console: Data<Console>, digits: Path<String>) -> Response {
+async fn record(console: Data<ConsoleParts>, digits: Path<String>) -> Response {
     let id = records::id_of(&console, &digits).await?;
     Ok(ok(&records::whole(&console, &id).await?))
 }
@@ -95,7 +94,7 @@ struct Completed {
 
 #[post("/records/{id}/resolve")]
 async fn resolve(
-    console: Data<Console>,
+    console: Data<ConsoleParts>,
     visit: Visit,
     digits: Path<String>,
     completed: Json<Completed>,
@@ -118,7 +117,7 @@ fn recording(
 
 #[post("/records/{id}/release")]
 async fn release(
-    console: Data<Console>,
+    console: Data<ConsoleParts>,
     visit: Visit,
     digits: Path<String>,
     given: Json<Decided>,
@@ -128,7 +127,7 @@ async fn release(
 
 #[post("/records/{id}/forget")]
 async fn forget(
-    console: Data<Console>,
+    console: Data<ConsoleParts>,
     visit: Visit,
     digits: Path<String>,
     given: Json<Decided>,
@@ -137,13 +136,13 @@ async fn forget(
 }
 
 async fn decided(
-    console: &Console,
+    console: &ConsoleParts,
     visit: &Visit,
     digits: &str,
     given: &Decided,
     decision: &Decision,
 ) -> Response {
-    let actor = actor(visit.actor()?, &given.reason)?;
+    let actor = actor(visit, &given.reason)?;
     let seen = SeenAttempt::from_str(&given.seen).map_err(|error| invalid(&error))?;
     let id = records::id_of(console, digits).await?;
     decide(console, &id, seen, decision, &actor).await?;
@@ -159,26 +158,14 @@ struct LogQuery {
 
 /// The decisions of operators, the latest first.
 #[get("/log")]
-async fn log(console: Data<Console>, query: Query<LogQuery>) -> Response {
-    let page = audit_page(&console, &query.after).await?;
+async fn log(console: Data<ConsoleParts>, query: Query<LogQuery>) -> Response {
+    let page = records::audit_page(&console, &query.after).await?;
     Ok(ok(&page))
-}
-
-/// How many entries a page of the log has.
-const LOG_PAGE: u32 = 50;
-
-pub(crate) async fn audit_page(console: &Console, after: &str) -> Result<AuditPageView, Failure> {
-    let after: Option<PagePosition> = match after {
-        "" => None,
-        text => Some(text.parse().map_err(|error| invalid(&error))?),
-    };
-    let page = console.administrator.audit(after.as_ref(), LOG_PAGE).await?;
-    Ok(AuditPageView::from(&page))
 }
 
 /// The held operations that a filter selects, and `seen` for a decision about them.
 #[get("/bulk")]
-async fn select(console: Data<Console>, query: Query<ListQuery>) -> Response {
+async fn select(console: Data<ConsoleParts>, query: Query<ListQuery>) -> Response {
     let selected = bulk::select(&console, &query).await?;
     Ok(ok(&json!({
         "count": selected.records.len(),
@@ -209,9 +196,13 @@ enum Action {
 }
 
 #[post("/bulk")]
-async fn decide_all(console: Data<Console>, visit: Visit, given: Json<DecidedAll>) -> Response {
+async fn decide_all(
+    console: Data<ConsoleParts>,
+    visit: Visit,
+    given: Json<DecidedAll>,
+) -> Response {
     let DecidedAll { filter, seen, reason, action, response, result } = given.into_inner();
-    let actor = actor(visit.actor()?, &reason)?;
+    let actor = actor(&visit, &reason)?;
     let decision = match action {
         Action::Complete => Decision::Complete(recording(response, result.as_ref())?),
         Action::Release => Decision::Release,

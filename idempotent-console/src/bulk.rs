@@ -13,10 +13,10 @@ use idempotent_core::{
 use serde::Serialize;
 
 use crate::{
-    console::Console,
     decisions::{Decision, decide},
     failure::Failure,
-    records::{Listed, ListQuery},
+    parts::ConsoleParts,
+    records::{ListQuery, Listed},
 };
 
 /// About how many operations one decision is made at most.
@@ -43,7 +43,7 @@ impl Selected {
 }
 
 /// Reads the held operations that the filter selects.
-pub(crate) async fn select(console: &Console, query: &ListQuery) -> Result<Selected, Failure> {
+pub(crate) async fn select(console: &ConsoleParts, query: &ListQuery) -> Result<Selected, Failure> {
     let query = ListQuery { state: Listed::Held, ..query.clone() };
     let (filter, mut after) = (query.filter()?, None);
     let mut records = Vec::new();
@@ -90,7 +90,7 @@ impl Tally {
 
 /// A decision about many operations, which is made in steps. If it is dropped, the rest is left.
 pub(crate) struct Bulk {
-    console: Console,
+    console: ConsoleParts,
     left: VecDeque<(RecordId, SeenAttempt)>,
     decision: Decision,
     actor: Actor,
@@ -100,7 +100,7 @@ pub(crate) struct Bulk {
 impl Bulk {
     /// Finds the operations that were seen. Those that the filter no longer selects have changed.
     pub(crate) async fn new(
-        console: &Console,
+        console: &ConsoleParts,
         query: &ListQuery,
         seen: &HashSet<SeenAttempt>,
         decision: Decision,

@@ -8,13 +8,15 @@ use actix_web::{
     middleware::{Next, from_fn},
     web::{self, Data, FormConfig, JsonConfig, QueryConfig},
 };
-use futures_util::future::LocalBoxFuture;
 use idempotent_actix::{Idempotency, RequestOutcome};
-use idempotent_core::runtime::Administrator;
 
-use crate::{access::Access, api, counts::RequestCounts, failure, gate, pages};
-
-type Who = dyn Fn(HttpRequest) -> LocalBoxFuture<'static, Result<Access, Error>> + Send + Sync;
+use crate::{
+    access::{Access, Who},
+    api,
+    counts::RequestCounts,
+    failure, gate, pages,
+    parts::ConsoleParts,
+};
 
 /// The longest form or JSON document that is accepted, in bytes: a decision with the body of a
 /// response, or one about 1,000 operations.
@@ -55,10 +57,7 @@ const MAX_FORM: usize = 1 << 20;
 /// ```
 #[derive(Clone)]
 pub struct Console {
-    pub(crate) idempotency: Idempotency,
-    pub(crate) administrator: Administrator,
-    pub(crate) shows_bodies: bool,
-    pub(crate) counts: Arc<RequestCounts>,
+    parts: ConsoleParts,
     who: Arc<Who>,
 }
 
@@ -74,20 +73,20 @@ impl Console {
         W: Fn(HttpRequest) -> A + Send + Sync + 'static,
         A: Future<Output = Result<Access, Error>> + 'static,
     {
-        Self {
+        let parts = ConsoleParts {
             administrator: idempotency.administrator(),
             idempotency: idempotency.clone(),
             shows_bodies: false,
-            counts: Arc::default(),
-            who: Arc::new(move |request| Box::pin(who(request))),
-        }
+            counts: Arc::new(RequestCounts::default()),
+        };
+        Self { parts, who: Arc::new(move |request| Box::pin(who(request))) }
     }
 
     /// Also shows the bodies of recorded responses, to everybody who may read. By default their
     /// lengths are shown, because they may contain personal data or secrets.
     #[must_use]
     pub fn show_bodies(mut self) -> Self {
-        self.shows_bodies = true;
+        self.parts.shows_bodies = true;
         self
     }
 
@@ -98,16 +97,16 @@ impl Console {
     /// The counts are of this process, and go back one hour. They need no recorder of metrics.
     pub fn count<B>(&self, response: &HttpResponse<B>) {
         if let Some(outcome) = response.extensions().get::<RequestOutcome>() {
-            self.counts.count(*outcome);
+            self.parts.counts.count(*outcome);
         }
     }
 
     /// The pages below this path, such as `/operations`, and the JSON API below `{path}/api`. Every
     /// request needs [`Access`]; nothing below the path is public.
     pub fn scope(&self, path: &str) -> impl HttpServiceFactory + 'static {
-        let console = self.clone();
+        let who = self.who.clone();
         web::scope(path)
-            .app_data(Data::new(self.clone()))
+            .app_data(Data::new(self.parts.clone()))
             .app_data(FormConfig::default().limit(MAX_FORM).error_handler(failure::of_input))
             .app_data(JsonConfig::default().limit(MAX_FORM).error_handler(failure::of_input))
             .app_data(QueryConfig::default().error_handler(failure::of_input))
@@ -115,20 +114,16 @@ impl Console {
             .configure(pages::routes)
             .default_service(web::to(failure::absent))
             .wrap(from_fn(move |request: ServiceRequest, next: Next<_>| {
-                let console = console.clone();
-                async move { gate::enter(&console, request, next).await }
+                let who = who.clone();
+                async move { gate::enter(&*who, request, next).await }
             }))
-    }
-
-    pub(crate) async fn access_of(&self, request: HttpRequest) -> Result<Access, Error> {
-        (self.who)(request).await
     }
 }
 
 impl fmt::Debug for Console {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Console")
-            .field("shows_bodies", &self.shows_bodies)
+            .field("shows_bodies", &self.parts.shows_bodies)
             .finish_non_exhaustive()
     }
 }

@@ -9,7 +9,9 @@ use idempotent_http::report::GivenResponse;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{console::Console, failure::Failure, records::invalid};
+use crate::{
+    access::Access, failure::Failure, parts::ConsoleParts, records::invalid, visit::Visit,
+};
 
 /// The longest name and reason that the log keeps, in bytes.
 const MAX_REASON: usize = 255;
@@ -25,8 +27,19 @@ pub(crate) enum Decision {
     Forget,
 }
 
+/// The name of somebody who may decide.
+pub(crate) fn may_act(visit: &Visit) -> Result<&str, Failure> {
+    match &visit.access {
+        Access::Act(name) => Ok(name),
+        Access::None | Access::Read(_) => Err(Failure::Forbidden(
+            "you may look at this console, but not decide; ask somebody who may".into(),
+        )),
+    }
+}
+
 /// Who decides, and why. The reason is required.
-pub(crate) fn actor(name: &str, reason: &str) -> Result<Actor, Failure> {
+pub(crate) fn actor(visit: &Visit, reason: &str) -> Result<Actor, Failure> {
+    let name = may_act(visit)?;
     match reason.trim() {
         "" => Err(Failure::Invalid("say why: the log keeps the reason".into())),
         reason if reason.len() > MAX_REASON => {
@@ -38,7 +51,7 @@ pub(crate) fn actor(name: &str, reason: &str) -> Result<Actor, Failure> {
 
 /// Decides about a record, if the attempt that was seen still has it.
 pub(crate) async fn decide(
-    console: &Console,
+    console: &ConsoleParts,
     id: &RecordId,
     seen: SeenAttempt,
     decision: &Decision,
@@ -107,9 +120,8 @@ impl OutcomeForm {
         // A form writes line breaks as CR LF.
         let body = self.body.replace("\r\n", "\n");
         if self.kind == OutcomeKind::Result {
-            let result = serde_json::from_str(&body).map_err(|error| {
-                Failure::Invalid(format!("the result is no JSON: {error}"))
-            })?;
+            let result = serde_json::from_str(&body)
+                .map_err(|error| Failure::Invalid(format!("the result is no JSON: {error}")))?;
             return recording_of_result(&result);
         }
         let status = self.status.trim().parse().map_err(|_| {

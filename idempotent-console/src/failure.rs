@@ -8,9 +8,14 @@ use actix_web::{
     http::{StatusCode, header::CONTENT_TYPE},
 };
 use idempotent_core::{StoreError, report::RecordView};
+use maud::html;
 use serde_json::json;
 
-use crate::{gate::Visit, pages};
+use crate::{
+    layout::{self, HTML, Place},
+    tables::records_table,
+    visit::Visit,
+};
 
 /// Why a request has no result.
 #[derive(Debug)]
@@ -30,7 +35,7 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    pub(crate) fn status(&self) -> StatusCode {
+    fn status(&self) -> StatusCode {
         match self {
             Self::Invalid(_) => StatusCode::BAD_REQUEST,
             Self::Forbidden(_) => StatusCode::FORBIDDEN,
@@ -55,7 +60,7 @@ impl Failure {
     }
 
     /// The kind, as a heading.
-    pub(crate) const fn title(&self) -> &'static str {
+    const fn title(&self) -> &'static str {
         match self {
             Self::Invalid(_) => "That cannot be",
             Self::Forbidden(_) => "Not allowed",
@@ -67,7 +72,7 @@ impl Failure {
     }
 
     /// A sentence. The causes of the store's error, which may name servers, are only in the log.
-    pub(crate) fn detail(&self) -> String {
+    fn detail(&self) -> String {
         match self {
             Self::Invalid(detail)
             | Self::Forbidden(detail)
@@ -87,7 +92,7 @@ impl Failure {
         }
     }
 
-    pub(crate) fn candidates(&self) -> &[RecordView] {
+    fn candidates(&self) -> &[RecordView] {
         match self {
             Self::Ambiguous(_, candidates) => candidates,
             _ => &[],
@@ -99,7 +104,7 @@ impl Failure {
         if visit.is_api {
             return self.error_response();
         }
-        HttpResponse::build(self.status()).content_type(pages::HTML).body(pages::failure(visit, self))
+        HttpResponse::build(self.status()).content_type(HTML).body(page(visit, self))
     }
 }
 
@@ -151,4 +156,29 @@ pub(crate) fn of_input(error: impl fmt::Display, request: &HttpRequest) -> Error
 /// What is at every other path.
 pub(crate) async fn absent(visit: Visit) -> HttpResponse {
     Failure::NotFound("there is no such page".into()).response(&visit)
+}
+
+/// The page of a failure.
+fn page(visit: &Visit, failure: &Failure) -> String {
+    let candidates = failure.candidates();
+    let content = html! {
+        p role="alert" { (sentence(&failure.detail())) }
+        @if !candidates.is_empty() {
+            (records_table(visit, "The records that may be meant", candidates))
+        }
+        // The way back keeps what was filled in.
+        p { "Go back with your browser, or " a href=(visit.base) { "to the overview" } "." }
+    };
+    layout::page(visit, Place::Other, failure.title(), &content).into_string()
+}
+
+/// A text as a sentence.
+fn sentence(text: &str) -> String {
+    let mut characters = text.chars();
+    let first = characters.next().map(char::to_uppercase).into_iter().flatten();
+    let mut sentence: String = first.chain(characters).collect();
+    if !sentence.ends_with(['.', '!', '?']) {
+        sentence.push('.');
+    }
+    sentence
 }

@@ -2,9 +2,9 @@
 //! headers of every response.
 
 use actix_web::{
-    Error, FromRequest, HttpMessage as _, HttpRequest,
+    Error, HttpMessage as _,
     body::{BoxBody, MessageBody},
-    dev::{Payload, ServiceRequest, ServiceResponse},
+    dev::{ServiceRequest, ServiceResponse},
     http::{
         Method,
         header::{
@@ -14,56 +14,20 @@ use actix_web::{
     },
     middleware::Next,
 };
-use futures_util::future::{Ready, ready};
 
-use crate::{access::Access, console::Console, failure::Failure};
+use crate::{
+    access::{Access, Who},
+    failure::Failure,
+    visit::Visit,
+};
 
 /// No script, nothing of other sites, forms only to the console itself, and no frame around it.
 const POLICY: &str = "default-src 'none'; style-src 'self'; form-action 'self'; base-uri 'none'; \
                       frame-ancestors 'none'";
 
-/// Who asks, and where the console is mounted.
-#[derive(Clone, Debug)]
-pub(crate) struct Visit {
-    pub(crate) access: Access,
-    /// The way from the requested page up to the root of the console: `./`, `../`, ….
-    pub(crate) base: String,
-    /// Whether the request is one to the JSON API.
-    pub(crate) is_api: bool,
-    /// Whether the request was made by one of the pages of this server, as the browser says.
-    pub(crate) is_same_origin: bool,
-}
-
-impl Visit {
-    /// The name of somebody who may act.
-    pub(crate) fn actor(&self) -> Result<&str, Failure> {
-        match &self.access {
-            Access::Act(name) => Ok(name),
-            Access::None | Access::Read(_) => Err(Failure::Forbidden(
-                "you may look at this console, but not decide; ask somebody who may".into(),
-            )),
-        }
-    }
-
-    pub(crate) fn may_act(&self) -> bool {
-        matches!(self.access, Access::Act(_))
-    }
-}
-
-/// The visit of a request that has passed [`enter`].
-impl FromRequest for Visit {
-    type Error = Failure;
-    type Future = Ready<Result<Self, Failure>>;
-
-    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
-        let visit = request.extensions().get::<Self>().cloned();
-        ready(visit.ok_or_else(|| Failure::Forbidden("this request did not enter".into())))
-    }
-}
-
 /// Middleware of everything in the console.
 pub(crate) async fn enter(
-    console: &Console,
+    who: &Who,
     request: ServiceRequest,
     next: Next<impl MessageBody + 'static>,
 ) -> Result<ServiceResponse<BoxBody>, Error> {
@@ -74,7 +38,7 @@ pub(crate) async fn enter(
         is_api: path.starts_with("/api/"),
         is_same_origin: origin(&request) == Origin::Same,
     };
-    visit.access = match console.access_of(request.request().clone()).await {
+    visit.access = match who(request.request().clone()).await {
         Ok(access) => access,
         Err(error) => return Ok(with_headers(request.error_response(error))),
     };
@@ -120,9 +84,9 @@ fn origin(request: &ServiceRequest) -> Origin {
     }
     match text(headers, ORIGIN.as_str()) {
         Some(origin) => {
-            let is_own = origin.split_once("://").is_some_and(|(_, host)| {
-                host == request.connection_info().host()
-            });
+            let is_own = origin
+                .split_once("://")
+                .is_some_and(|(_, host)| host == request.connection_info().host());
             if is_own { Origin::Same } else { Origin::Other }
         }
         None if headers.contains_key(ORIGIN) => Origin::Other,
@@ -218,9 +182,13 @@ mod tests {
 
     #[test]
     fn the_way_up_depends_on_the_depth() {
-        for (path, expected) in
-            [("", "./"), ("/", "./"), ("/records", "./"), ("/records/ab", "../"), ("/a/b/c", "../../")]
-        {
+        for (path, expected) in [
+            ("", "./"),
+            ("/", "./"),
+            ("/records", "./"),
+            ("/records/ab", "../"),
+            ("/a/b/c", "../../"),
+        ] {
             assert_eq!(base(path), expected, "{path}");
         }
     }

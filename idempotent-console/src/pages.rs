@@ -3,8 +3,9 @@
 use std::str::FromStr;
 
 use actix_web::{
-    HttpRequest, HttpResponse, get, post,
+    HttpRequest, HttpResponse, get,
     http::header::LOCATION,
+    post,
     web::{Data, Form, Path, Query, ServiceConfig},
 };
 use idempotent_core::report::{CountView, SeenAttempt};
@@ -12,26 +13,21 @@ use maud::Markup;
 use serde::Deserialize;
 
 use crate::{
-    api::audit_page,
-    console::Console,
-    decisions::{Decision, OutcomeForm, actor, decide},
+    decisions::{Decision, OutcomeForm, actor, decide, may_act},
     failure::Failure,
-    gate::Visit,
+    layout::HTML,
+    parts::ConsoleParts,
     records::{self, ClientKey, ListQuery, invalid},
+    visit::Visit,
 };
 
 mod bulk;
 mod confirm;
-mod layout;
+mod forms;
 mod list;
 mod log;
 mod overview;
-mod parts;
 mod record;
-
-pub(crate) use self::layout::failure;
-
-pub(crate) const HTML: &str = "text/html; charset=utf-8";
 
 pub(crate) fn routes(config: &mut ServiceConfig) {
     config
@@ -78,7 +74,7 @@ async fn style() -> HttpResponse {
 }
 
 #[get("/")]
-async fn first(console: Data<Console>, visit: Visit) -> HttpResponse {
+async fn first(console: Data<ConsoleParts>, visit: Visit) -> HttpResponse {
     let page = async {
         let count = CountView::from(&console.administrator.count().await?);
         // The list that an operator comes for.
@@ -91,7 +87,7 @@ async fn first(console: Data<Console>, visit: Visit) -> HttpResponse {
 
 #[get("/records")]
 async fn list_records(
-    console: Data<Console>,
+    console: Data<ConsoleParts>,
     visit: Visit,
     query: Query<ListQuery>,
 ) -> HttpResponse {
@@ -109,7 +105,7 @@ struct Digits {
 
 /// Finds the record whose id begins with the digits of a log line.
 #[get("/find")]
-async fn find(console: Data<Console>, visit: Visit, query: Query<Digits>) -> HttpResponse {
+async fn find(console: Data<ConsoleParts>, visit: Visit, query: Query<Digits>) -> HttpResponse {
     match records::id_of(&console, query.digits.trim()).await {
         Ok(id) => see_other(&visit, &format!("records/{id}")),
         Err(failure) => failure.response(&visit),
@@ -118,7 +114,7 @@ async fn find(console: Data<Console>, visit: Visit, query: Query<Digits>) -> Htt
 
 /// Finds the record of a client's key. It is a form that is posted, so that no log has the key.
 #[post("/find")]
-async fn find_key(console: Data<Console>, visit: Visit, key: Form<ClientKey>) -> HttpResponse {
+async fn find_key(console: Data<ConsoleParts>, visit: Visit, key: Form<ClientKey>) -> HttpResponse {
     match records::id_of_key(&console, &key) {
         Ok(id) => see_other(&visit, &format!("records/{id}")),
         Err(failure) => failure.response(&visit),
@@ -137,7 +133,7 @@ struct Shown {
 
 #[get("/records/{id}")]
 async fn show(
-    console: Data<Console>,
+    console: Data<ConsoleParts>,
     visit: Visit,
     digits: Path<String>,
     shown: Query<Shown>,
@@ -169,13 +165,13 @@ struct Preview {
 /// Shows what clients will get, before it is stored.
 #[post("/records/{id}/preview")]
 async fn preview(
-    console: Data<Console>,
+    console: Data<ConsoleParts>,
     visit: Visit,
     digits: Path<String>,
     preview: Form<Preview>,
 ) -> HttpResponse {
     let page = async {
-        visit.actor()?;
+        may_act(&visit)?;
         let recording = preview.outcome.recording()?;
         let id = records::id_of(&console, &digits).await?;
         let whole = records::whole(&console, &id).await?;
@@ -195,7 +191,7 @@ struct Confirmed {
 
 #[post("/records/{id}/complete")]
 async fn complete(
-    console: Data<Console>,
+    console: Data<ConsoleParts>,
     visit: Visit,
     id: Path<String>,
     form: Form<Confirmed>,
@@ -211,7 +207,7 @@ async fn complete(
 
 #[post("/records/{id}/release")]
 async fn release(
-    console: Data<Console>,
+    console: Data<ConsoleParts>,
     visit: Visit,
     id: Path<String>,
     form: Form<Confirmed>,
@@ -221,7 +217,7 @@ async fn release(
 
 #[post("/records/{id}/forget")]
 async fn forget(
-    console: Data<Console>,
+    console: Data<ConsoleParts>,
     visit: Visit,
     id: Path<String>,
     form: Form<Confirmed>,
@@ -231,14 +227,14 @@ async fn forget(
 
 /// Decides, and shows the record as it is then.
 async fn decided(
-    console: &Console,
+    console: &ConsoleParts,
     visit: &Visit,
     digits: &str,
     form: &Confirmed,
     decision: &Decision,
 ) -> HttpResponse {
     let decided = async {
-        let actor = actor(visit.actor()?, &form.reason)?;
+        let actor = actor(visit, &form.reason)?;
         let seen = SeenAttempt::from_str(&form.seen).map_err(|error| invalid(&error))?;
         let id = records::id_of(console, digits).await?;
         decide(console, &id, seen, decision, &actor).await?;
@@ -262,7 +258,7 @@ struct After {
 }
 
 #[get("/log")]
-async fn show_log(console: Data<Console>, visit: Visit, query: Query<After>) -> HttpResponse {
-    let page = async { Ok(log::page(&visit, &audit_page(&console, &query.after).await?)) };
+async fn show_log(console: Data<ConsoleParts>, visit: Visit, query: Query<After>) -> HttpResponse {
+    let page = async { Ok(log::page(&visit, &records::audit_page(&console, &query.after).await?)) };
     respond(&visit, page.await)
 }

@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 use idempotent_core::{
     Key, RecordId, ScopeId, ShortText,
     protocol::{ListedState, PagePosition, RecordFilter, Snapshot},
-    report::{RecordPageView, RecordView, ShownDuration, Story, explain},
+    report::{AuditPageView, RecordPageView, RecordView, ShownDuration, Story, explain},
     runtime::FoundRecord,
 };
 use idempotent_http::report::RecordingView;
 use serde::{Deserialize, Serialize};
 
-use crate::{console::Console, failure::Failure};
+use crate::{failure::Failure, parts::ConsoleParts};
 
 /// How many records a page has.
 const PAGE: u32 = 50;
@@ -102,7 +102,10 @@ pub(crate) fn invalid(error: &dyn std::error::Error) -> Failure {
 }
 
 /// A page of a list.
-pub(crate) async fn list(console: &Console, query: &ListQuery) -> Result<RecordPageView, Failure> {
+pub(crate) async fn list(
+    console: &ConsoleParts,
+    query: &ListQuery,
+) -> Result<RecordPageView, Failure> {
     let filter = query.filter()?;
     let after: Option<PagePosition> = match query.after.as_str() {
         "" => None,
@@ -146,7 +149,7 @@ pub(crate) struct Whole {
 }
 
 /// The record with this whole id, its recording, and its story. The story outlives the record.
-pub(crate) async fn whole(console: &Console, id: &RecordId) -> Result<Whole, Failure> {
+pub(crate) async fn whole(console: &ConsoleParts, id: &RecordId) -> Result<Whole, Failure> {
     let administrator = &console.administrator;
     let found = administrator.look_up(id).await?;
     let audited = match administrator.audit_of(id).await {
@@ -172,7 +175,7 @@ pub(crate) async fn whole(console: &Console, id: &RecordId) -> Result<Whole, Fai
 }
 
 /// The whole id that begins with these digits.
-pub(crate) async fn id_of(console: &Console, digits: &str) -> Result<RecordId, Failure> {
+pub(crate) async fn id_of(console: &ConsoleParts, digits: &str) -> Result<RecordId, Failure> {
     if let Ok(id) = digits.parse() {
         return Ok(id);
     }
@@ -185,7 +188,8 @@ pub(crate) async fn id_of(console: &Console, digits: &str) -> Result<RecordId, F
         FoundRecord::Ambiguous(found) => {
             let mut views = Vec::new();
             for listed in &found {
-                if let Some(Snapshot { record, at, .. }) = administrator.look_up(&listed.id).await? {
+                if let Some(Snapshot { record, at, .. }) = administrator.look_up(&listed.id).await?
+                {
                     views.push(RecordView::new(&listed.id, &record, at));
                 }
             }
@@ -208,7 +212,7 @@ pub(crate) struct ClientKey {
 }
 
 /// The id of the record of a client's key, which may be absent.
-pub(crate) fn id_of_key(console: &Console, given: &ClientKey) -> Result<RecordId, Failure> {
+pub(crate) fn id_of_key(console: &ConsoleParts, given: &ClientKey) -> Result<RecordId, Failure> {
     let key = Key::from_text(given.key.trim()).map_err(|error| invalid(&error))?;
     let scope: ScopeId = given.scope.trim().parse().map_err(|error| invalid(&error))?;
     let operation = given.operation.trim();
@@ -219,4 +223,19 @@ pub(crate) fn id_of_key(console: &Console, given: &ClientKey) -> Result<RecordId
         }
         namespace => Ok(RecordId::new(namespace, &scope, operation, &key)),
     }
+}
+
+/// How many entries a page of the log has.
+const LOG_PAGE: u32 = 50;
+
+pub(crate) async fn audit_page(
+    console: &ConsoleParts,
+    after: &str,
+) -> Result<AuditPageView, Failure> {
+    let after: Option<PagePosition> = match after {
+        "" => None,
+        text => Some(text.parse().map_err(|error| invalid(&error))?),
+    };
+    let page = console.administrator.audit(after.as_ref(), LOG_PAGE).await?;
+    Ok(AuditPageView::from(&page))
 }

@@ -94,6 +94,14 @@ fn the_command_line_depends_on_no_framework() {
 }
 
 #[test]
+fn only_the_console_depends_on_what_it_needs_for_pages() {
+    let tree_of_console = tree(&["-p", "idempotent-console"]);
+    assert!(tree_of_console.contains(&"maud".to_owned()), "{tree_of_console:?}");
+    assert_without(&tree_of_console, &["sqlx", "sqlx-core", "redis"]);
+    assert_without(&tree(&["-p", "idempotent-actix", "--all-features"]), &["maud"]);
+}
+
+#[test]
 fn the_macro_crate_has_three_direct_dependencies() {
     let mut direct = tree(&["-p", "idempotent-macros", "--depth", "1"]);
     direct.sort();
@@ -108,8 +116,9 @@ fn published_crates_depend_on_no_test_only_crate() {
     );
     let features = "memory,sqlite,postgres,redis,redis-tls,conformance,identity,httpauth,encrypt";
     assert_without(&tree(&["-p", "idempotent-actix", "--features", features]), TEST_ONLY);
-    for package in ["idempotent-macros", "idempotent-http", "idempotent-client", "idempotent-cli"] {
-        assert_without(&tree(&["-p", package, "--all-features"]), TEST_ONLY);
+    let others = ["macros", "http", "client", "cli", "console"];
+    for package in others.map(|name| format!("idempotent-{name}")) {
+        assert_without(&tree(&["-p", &package, "--all-features"]), TEST_ONLY);
     }
 }
 

@@ -116,6 +116,24 @@ const CLIENT: &[&str] = &[
 /// The modules at the root of `idempotent-cli`. Each may use those that are listed below it.
 const CLI: &[&str] = &["commands", "select", "ask", "session", "report", "failure", "text", "args"];
 
+/// The modules at the root of `idempotent-console`. Each may use those that are listed below it.
+const CONSOLE: &[&str] = &[
+    "console",
+    "gate",
+    "api",
+    "pages",
+    "bulk",
+    "decisions",
+    "records",
+    "failure",
+    "layout",
+    "tables",
+    "visit",
+    "parts",
+    "counts",
+    "access",
+];
+
 /// The modules at the root of `idempotent-actix`. Each may use those that are listed below it.
 const ACTIX: &[&str] = &[
     "__private",
@@ -254,6 +272,7 @@ fn modules_at_the_root_use_only_those_below() {
         ("idempotent-actix", ACTIX, 20),
         ("idempotent-client", CLIENT, 15),
         ("idempotent-cli", CLI, 8),
+        ("idempotent-console", CONSOLE, 15),
         ("idempotent-macros", MACROS, 8),
     ] {
         assert_layered(name, layers, at_least);
@@ -280,6 +299,7 @@ fn modules_have_no_cycles() {
         "idempotent-actix",
         "idempotent-client",
         "idempotent-cli",
+        "idempotent-console",
         "idempotent-macros",
     ] {
         assert_no_cycles(name);

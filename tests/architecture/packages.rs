@@ -2,7 +2,7 @@
 
 use crate::cargo;
 
-const PUBLISHED: [&str; 10] = [
+const PUBLISHED: [&str; 11] = [
     "idempotent-core",
     "idempotent-http",
     "idempotent-sql",
@@ -13,6 +13,7 @@ const PUBLISHED: [&str; 10] = [
     "idempotent-actix",
     "idempotent-client",
     "idempotent-cli",
+    "idempotent-console",
 ];
 
 /// The folders of a published crate. Its manifest, licenses and Markdown files are at its root.

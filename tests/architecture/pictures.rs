@@ -1,7 +1,9 @@
 //! `guide/pictures.md` defines the guides' pictures as data URLs for rustdoc, which copies no
-//! files. In the repository the guides refer to the SVG files.
+//! files. In the repository the guides refer to the files, which are SVG, or PNG for screenshots.
 
 use std::{fmt::Write as _, fs, path::Path};
+
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 
 use crate::root;
 
@@ -16,14 +18,19 @@ fn check(guides: &Path) {
     let mut files: Vec<_> = fs::read_dir(guides.join("pictures"))
         .unwrap()
         .map(|entry| entry.unwrap().path())
-        .filter(|path| path.extension().is_some_and(|extension| extension == "svg"))
+        .filter(|path| path.extension().is_some_and(|extension| extension != "md"))
         .collect();
     files.sort();
     let mut definitions = String::new();
     for file in files {
         let name = file.file_stem().unwrap().to_str().unwrap();
-        let url = percent_encode(fs::read_to_string(&file).unwrap().trim_end().as_bytes());
-        writeln!(definitions, "[picture-{name}]: data:image/svg+xml,{url}").unwrap();
+        let url = if file.extension().is_some_and(|extension| extension == "png") {
+            format!("image/png;base64,{}", BASE64_STANDARD.encode(fs::read(&file).unwrap()))
+        } else {
+            let picture = fs::read_to_string(&file).unwrap();
+            format!("image/svg+xml,{}", percent_encode(picture.trim_end().as_bytes()))
+        };
+        writeln!(definitions, "[picture-{name}]: data:{url}").unwrap();
     }
     let path = guides.join("pictures.md");
     if std::env::var_os("UPDATE").is_some() {

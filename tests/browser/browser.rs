@@ -32,11 +32,7 @@ pub(crate) async fn with_browser(window: Window, work: impl AsyncFnOnce(&Page)) 
 }
 
 /// The same, at this server.
-pub(crate) async fn with_browser_at(
-    window: Window,
-    front: Front,
-    work: impl AsyncFnOnce(&Page),
-) {
+pub(crate) async fn with_browser_at(window: Window, front: Front, work: impl AsyncFnOnce(&Page)) {
     let driver = Driver::start(window.script).await;
     let visit = uuid::Uuid::new_v4().simple().to_string();
     let mut page = Page { driver, front, visit };

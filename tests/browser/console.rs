@@ -125,7 +125,7 @@ async fn a_held_refund_is_resolved_without_javascript_and_its_retry_gets_the_res
 async fn all_held_keys_are_released_by_keyboard() {
     with_browser_and_refund(Window::DESKTOP, async |page, refund| {
         page.driver.goto(&format!("{}console/records?state=held", page.front.url)).await;
-        tab_to(page, "a[href*='bulk?']").await;
+        tab_to(page, "a[href*=\"bulk?\"]").await;
         page.driver.press(Key::Enter).await;
         page.until("document.querySelector('form[action$=confirm]')").await;
         tab_to(page, ".decide summary").await;

@@ -63,28 +63,32 @@ async fn the_story_lost_response_as_an_animation() {
 
 #[tokio::test]
 async fn a_held_refund_in_the_console() {
-    for (dark, names) in [
-        (false, ["console.png", "console-record.png"]),
-        (true, ["console-dark.png", "console-record-dark.png"]),
-    ] {
-        with_console(Window { width: 1000, dark, script: true }, async |page| {
-            fs::write(file(names[0]), screenshot(page, &whole(page).await).await).unwrap();
-            page.driver.click("tbody a").await;
-            page.until("document.querySelector('.story')").await;
-            page.driver.click(".decide summary").await;
-            fs::write(file(names[1]), screenshot(page, &whole(page).await).await).unwrap();
-        })
-        .await;
-    }
+    with_console(Window { width: 740, ..Window::DESKTOP }, async |page| {
+        let clip = until_end_of(page, "main section").await;
+        guide_picture("console_overview", &screenshot(page, &clip).await);
+        page.driver.click("tbody a").await;
+        page.until("document.querySelector('.story')").await;
+        page.driver.click(".decide summary").await;
+        let clip = until_end_of(page, ".decide").await;
+        guide_picture("console_record", &screenshot(page, &clip).await);
+    })
+    .await;
 }
 
-/// The whole page.
-async fn whole(page: &Page) -> Value {
-    page.get(
-        "{ x: 0, y: 0, width: innerWidth, scale: 1, \
-           height: Math.ceil(document.querySelector('main').getBoundingClientRect().bottom + scrollY) }",
-    )
-    .await
+/// Writes a picture of the guide, which the documentation contains: so it has to be small.
+fn guide_picture(name: &str, picture: &[u8]) {
+    let path = format!(
+        "{}/../../idempotent-actix/src/guide/pictures/{name}.png",
+        env!("CARGO_MANIFEST_DIR")
+    );
+    fs::write(path, animate(&[picture.to_vec()])).unwrap();
+}
+
+/// The part of the page that ends with this element.
+async fn until_end_of(page: &Page, selector: &str) -> Value {
+    page.get("(scrollTo(0, 0), 1)").await;
+    let end = format!("document.querySelector('{selector}').getBoundingClientRect().bottom");
+    page.get(&format!("{{ x: 0, y: 0, width: innerWidth, height: {end} + 12, scale: 1 }}")).await
 }
 
 /// The part of the page from the narration to the books of both sides.

@@ -88,10 +88,7 @@ async fn a_killed_server_whose_key_is_resolved_in_the_console() {
         page.driver.click("#both").await;
         page.driver.click("#guarded .pay").await;
         page.until("document.querySelectorAll('#guarded-list .outcome').length === 3").await;
-        page.until(
-            "!document.getElementById('guarded-list').textContent.includes('waits')",
-        )
-        .await;
+        page.until("!document.getElementById('guarded-list').textContent.includes('waits')").await;
         let expected = [CLOSED, "409 Conflict, outcome_unknown", REPLAYED];
         assert_eq!(outcomes(page, "guarded").await, expected);
         compare_with_the_bank(page, [2, 2, 2], [3, 1, 1]).await;

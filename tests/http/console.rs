@@ -102,9 +102,7 @@ impl Subject {
     }
 
     async fn send(&self, request: TestRequest) -> Response {
-        let app = App::new().service(
-            web::scope("/admin").service(self.console.scope("/keys")),
-        );
+        let app = App::new().service(web::scope("/admin").service(self.console.scope("/keys")));
         let app = test::init_service(app).await;
         let response = test::call_service(&app, request.to_request()).await;
         let (status, headers) = (response.status(), response.headers().clone());
@@ -180,9 +178,18 @@ async fn every_response_has_the_headers_that_protect_it() {
     let subject = Subject::new();
     let id = subject.held("k").await;
     let missing = "/records/00000000";
-    for path in ["", "/", "/records", &format!("/records/{id}"), missing, "/log", "/style.css",
-        "/api/overview", "/api/nowhere", "/nowhere"]
-    {
+    for path in [
+        "",
+        "/",
+        "/records",
+        &format!("/records/{id}"),
+        missing,
+        "/log",
+        "/style.css",
+        "/api/overview",
+        "/api/nowhere",
+        "/nowhere",
+    ] {
         for user in ["ada", "bob", "eve"] {
             let response = subject.get(user, path).await;
             let context = format!("{user} {path}: {}", response.status);

@@ -34,9 +34,9 @@ use idempotent_console::Console;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+pub(crate) use self::worker::run as run_worker;
 use self::{key::Keys, visits::Visits};
 use crate::operators::who;
-pub(crate) use self::worker::run as run_worker;
 
 /// Where the operators of the page's keys look.
 const CONSOLE: &str = "/demo/console";

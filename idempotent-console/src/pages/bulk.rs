@@ -13,18 +13,18 @@ use maud::{Markup, html};
 use serde::Deserialize;
 
 use super::{
-    HTML,
-    layout::{END, Place, begin, page as layout},
-    parts::{hidden_outcome, outcome_fields, reason_field, recording, records_table},
+    forms::{hidden_outcome, outcome_fields, reason_field, recording},
     respond,
 };
 use crate::{
     bulk::{Bulk, MAX, Selected, Tally, seen_attempts, select},
-    console::Console,
-    decisions::{Decision, OutcomeForm, actor},
+    decisions::{Decision, OutcomeForm, actor, may_act},
     failure::Failure,
-    gate::Visit,
-    records::{Listed, ListQuery},
+    layout::{END, HTML, Place, begin, page as layout},
+    parts::ConsoleParts,
+    records::{ListQuery, Listed},
+    tables::records_table,
+    visit::Visit,
 };
 
 pub(super) fn routes(config: &mut ServiceConfig) {
@@ -93,9 +93,13 @@ fn filter_fields(query: &ListQuery) -> Markup {
 
 /// Asks what to decide.
 #[get("/bulk")]
-async fn choose(console: Data<Console>, visit: Visit, query: Query<ListQuery>) -> HttpResponse {
+async fn choose(
+    console: Data<ConsoleParts>,
+    visit: Visit,
+    query: Query<ListQuery>,
+) -> HttpResponse {
     let page = async {
-        visit.actor()?;
+        may_act(&visit)?;
         let selected = select(&console, &query).await?;
         let action = format!("{}bulk/confirm", visit.base);
         let content = html! {
@@ -152,9 +156,9 @@ fn selection(visit: &Visit, selected: &Selected) -> Markup {
 
 /// Shows how many operations are meant and what will happen to them, and asks for the reason.
 #[post("/bulk/confirm")]
-async fn confirm(console: Data<Console>, visit: Visit, chosen: Form<Chosen>) -> HttpResponse {
+async fn confirm(console: Data<ConsoleParts>, visit: Visit, chosen: Form<Chosen>) -> HttpResponse {
     let page = async {
-        visit.actor()?;
+        may_act(&visit)?;
         let decision = chosen.decision()?;
         let selected = select(&console, &chosen.query()).await?;
         let count = selected.records.len();
@@ -204,9 +208,9 @@ struct Confirmed {
 
 /// Makes the decisions, and shows how far they have come. If the page is closed, the rest is left.
 #[post("/bulk/run")]
-async fn run(console: Data<Console>, visit: Visit, form: Form<Confirmed>) -> HttpResponse {
+async fn run(console: Data<ConsoleParts>, visit: Visit, form: Form<Confirmed>) -> HttpResponse {
     let bulk = async {
-        let actor = actor(visit.actor()?, &form.reason)?;
+        let actor = actor(&visit, &form.reason)?;
         if form.confirmed != "yes" {
             return Err(Failure::Invalid("the decision was not confirmed".into()));
         }

@@ -4,11 +4,14 @@ use idempotent_core::EncodedRecording;
 use idempotent_http::report::RecordingView;
 use maud::{Markup, html};
 
-use super::{
+use super::forms::{hidden_outcome, reason_field, recording as recording_part};
+use crate::{
+    decisions::OutcomeForm,
     layout::{Place, page as layout},
-    parts::{badge, hidden_outcome, reason_field, recording as recording_part},
+    records::Whole,
+    tables::badge,
+    visit::Visit,
 };
-use crate::{decisions::OutcomeForm, gate::Visit, records::Whole};
 
 pub(super) fn page(
     visit: &Visit,

@@ -3,13 +3,11 @@
 use idempotent_core::report::RecordPageView;
 use maud::{Markup, html};
 
-use super::{
-    layout::{Place, page as layout},
-    parts::records_table,
-};
 use crate::{
-    gate::Visit,
-    records::{Listed, ListQuery},
+    layout::{Place, page as layout},
+    records::{ListQuery, Listed},
+    tables::records_table,
+    visit::Visit,
 };
 
 pub(super) fn page(visit: &Visit, query: &ListQuery, page: &RecordPageView) -> Markup {

@@ -3,11 +3,11 @@
 use idempotent_core::report::AuditPageView;
 use maud::{Markup, html};
 
-use super::{
+use crate::{
     layout::{Place, page as layout},
-    parts::{or_dash, time},
+    tables::{or_dash, time},
+    visit::Visit,
 };
-use crate::gate::Visit;
 
 pub(super) fn page(visit: &Visit, page: &AuditPageView) -> Markup {
     let base = visit.base.as_str();

@@ -3,12 +3,13 @@
 use idempotent_core::report::{CountView, RecordPageView, ShownDuration};
 use maud::{Markup, html};
 
-use super::{
+use super::list::key_form;
+use crate::{
+    counts::OutcomeCount,
     layout::{Place, page as layout},
-    list::key_form,
-    parts::records_table,
+    tables::records_table,
+    visit::Visit,
 };
-use crate::{counts::OutcomeCount, gate::Visit};
 
 pub(super) fn page(
     visit: &Visit,
@@ -17,9 +18,9 @@ pub(super) fn page(
     held: &RecordPageView,
 ) -> Markup {
     let base = visit.base.as_str();
-    let oldest = count.oldest_held.map(|oldest| {
-        ShownDuration(held.at.timestamp().duration_since(oldest.timestamp()))
-    });
+    let oldest = count
+        .oldest_held
+        .map(|oldest| ShownDuration(held.at.timestamp().duration_since(oldest.timestamp())));
     let content = html! {
         ul.tiles {
             li.alarm[count.held > 0] {

@@ -6,11 +6,14 @@ use idempotent_core::{
 };
 use maud::{Markup, html};
 
-use super::{
+use super::forms::{outcome_fields, reason_field, recording};
+use crate::{
+    decisions::OutcomeForm,
     layout::{Place, page as layout},
-    parts::{age, badge, or_dash, outcome_fields, reason_field, recording, time},
+    records::Whole,
+    tables::{age, badge, or_dash, time},
+    visit::Visit,
 };
-use crate::{decisions::OutcomeForm, gate::Visit, records::Whole};
 
 pub(super) fn page(visit: &Visit, whole: &Whole, done: &str, outcome: &OutcomeForm) -> Markup {
     let Whole { record, recording: recorded, story } = whole;

@@ -89,12 +89,14 @@ async fn one_decision_is_about_a_thousand_operations_at_most() {
     assert_eq!(seen.split(' ').count(), 1_000);
     let form = |seen: &str| {
         let fields = [("action", "release"), ("reason", "because"), ("confirmed", "yes")];
-        let mut form: Vec<_> = fields.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        let mut form: Vec<_> =
+            fields.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
         form.push(("seen".to_owned(), seen.to_owned()));
         form
     };
     let send = async |form: &[(String, String)]| {
-        let form: Vec<_> = form.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        let form: Vec<_> =
+            form.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         subject.post("ada", "/bulk/run", &form).await
     };
     let too_many = format!("{seen} 0123456789abcdef");

@@ -27,7 +27,8 @@ async fn a_held_operation_is_completed_with_the_response_that_was_shown() {
     form.extend(outcome);
     let preview = subject.post("ada", &format!("/records/{id}/preview"), &form).await;
     assert!(preview.status.is_success(), "{}", preview.body);
-    for part in ["Clients will get", "201", "/v1/refunds/7", "&quot;refund&quot;: &quot;re_k&quot;"] {
+    for part in ["Clients will get", "201", "/v1/refunds/7", "&quot;refund&quot;: &quot;re_k&quot;"]
+    {
         assert!(preview.body.contains(part), "{part}: {}", preview.body);
     }
     assert_eq!(subject.state(&id).await, Some(RecordState::Held));
@@ -103,9 +104,13 @@ async fn a_page_that_is_out_of_date_changes_nothing() {
     // One that is in flight or completed is not resolved, and one that is held is not forgotten.
     let flies = subject.claimed("flies").await.id;
     let done = subject.completed("done").await;
-    for (id, action) in
-        [(flies, "release"), (flies, "complete"), (flies, "forget"), (done, "release"), (id, "forget")]
-    {
+    for (id, action) in [
+        (flies, "release"),
+        (flies, "complete"),
+        (flies, "forget"),
+        (done, "release"),
+        (id, "forget"),
+    ] {
         let form = [("seen", &*subject.seen(&id).await), form[1], form[2]];
         let refused = subject.post("ada", &format!("/records/{id}/{action}"), &form).await;
         assert_eq!(refused.status.as_u16(), 409, "{action}: {}", refused.body);
@@ -171,7 +176,8 @@ async fn a_form_of_another_site_changes_nothing() {
         &[],
     ];
     for headers in origins {
-        let request = TestRequest::post().uri(&path).set_form(&form).insert_header(("x-user", "ada"));
+        let request =
+            TestRequest::post().uri(&path).set_form(&form).insert_header(("x-user", "ada"));
         let request = headers.iter().copied().fold(request, TestRequest::insert_header);
         let refused = subject.send(request).await;
         assert_eq!(refused.status.as_u16(), 403, "{headers:?}");

@@ -83,7 +83,10 @@ async fn a_list_has_what_its_filters_say() {
     assert_eq!(ids("?state=any").await.len(), 2);
     for wrong in ["?state=lost", "?older_than=soon", "?after=..", "?colour=red"] {
         let refused = subject.get("bob", &format!("/api/records{wrong}")).await;
-        assert_eq!((refused.status.as_u16(), refused.json()["code"].clone()), (400, "invalid".into()));
+        assert_eq!(
+            (refused.status.as_u16(), refused.json()["code"].clone()),
+            (400, "invalid".into())
+        );
         let page = subject.get("bob", &format!("/records{wrong}")).await;
         assert_eq!(page.status.as_u16(), 400);
         assert!(page.body.contains("<h1>That cannot be</h1>"), "{}", page.body);

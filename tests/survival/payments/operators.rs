@@ -67,8 +67,15 @@ fn resolve_a_killed_refund(files: &Files, by: By) {
     assert_eq!(operator.post("/find", &key).1["id"], *id);
     let by_digits = operator.program(&["show", digits]);
     let by_key = operator.program(&[
-        "show", "--key", "refund-1", "--operation", "POST /v1/refunds", "--scope", "user:alice",
-        "--namespace", NAMESPACE,
+        "show",
+        "--key",
+        "refund-1",
+        "--operation",
+        "POST /v1/refunds",
+        "--scope",
+        "user:alice",
+        "--namespace",
+        NAMESPACE,
     ]);
     assert_eq!((&by_digits["id"], &by_key["id"]), (&json!(id), &json!(id)));
     for shown in [&whole["record"], &by_digits, &by_key] {
@@ -87,7 +94,8 @@ fn resolve_a_killed_refund(files: &Files, by: By) {
     let seen = whole["record"]["seen"].as_str().unwrap();
     match by {
         By::Console => {
-            let response = json!({ "status": 200, "content_type": "application/json", "body": body });
+            let response =
+                json!({ "status": 200, "content_type": "application/json", "body": body });
             let decision = json!({ "seen": seen, "reason": REASON, "response": response });
             let (status, done) = operator.post(&format!("/records/{digits}/resolve"), &decision);
             assert_eq!(status, 200, "{done}");
@@ -98,8 +106,21 @@ fn resolve_a_killed_refund(files: &Files, by: By) {
         }
         By::Program => {
             operator.program(&[
-                "resolve", digits, "--seen", seen, "--reason", REASON, "--status", "200",
-                "--content-type", "application/json", "--body", &body, "--yes", "--actor", "ada",
+                "resolve",
+                digits,
+                "--seen",
+                seen,
+                "--reason",
+                REASON,
+                "--status",
+                "200",
+                "--content-type",
+                "application/json",
+                "--body",
+                &body,
+                "--yes",
+                "--actor",
+                "ada",
             ]);
         }
     }
@@ -155,7 +176,11 @@ impl Operator<'_> {
             .output()
             .unwrap();
         let output = String::from_utf8(ran.stdout).unwrap();
-        assert!(ran.status.success(), "{arguments:?}: {output} {:?}", String::from_utf8(ran.stderr));
+        assert!(
+            ran.status.success(),
+            "{arguments:?}: {output} {:?}",
+            String::from_utf8(ran.stderr)
+        );
         serde_json::from_str(&output).unwrap()
     }
 }

@@ -73,8 +73,7 @@ fn the_page_is_beside_the_api_and_changes_nothing_of_it() {
     let specification = server.send(&Request::new("GET", "/idempotency"));
     assert!(!specification.text().contains("checkout"), "{}", specification.text());
     assert_eq!(specification.json()["operations"].as_array().unwrap().len(), 4);
-    // Nobody has used the page yet.
-    assert_eq!(workers_directories(directory.path()), 0);
+    assert_eq!(workers_directories(directory.path()), 1);
 }
 
 #[test]

@@ -1,72 +1,9 @@
-//! Parts of several pages.
+//! The fields of forms, and what they lead to.
 
-use std::time::Duration;
-
-use idempotent_core::report::{RecordView, ShownDuration, ShownState, Time};
-use idempotent_http::report::RecordingView;
+use idempotent_http::report::{RecordingKind, RecordingView};
 use maud::{Markup, html};
 
-use crate::{
-    decisions::{OutcomeForm, OutcomeKind},
-    gate::Visit,
-};
-
-/// How many digits of an id a table shows. The link has the whole id.
-const DIGITS: usize = 8;
-
-pub(super) fn badge(state: ShownState) -> Markup {
-    let class = match state {
-        ShownState::Held => "held",
-        ShownState::InFlight => "busy",
-        ShownState::Completed => "done",
-        ShownState::Abandoned | ShownState::Expired | _ => "other",
-    };
-    html! { span class={ "state " (class) } { (state) } }
-}
-
-pub(super) fn time(time: Time) -> Markup {
-    html! { time { (time) } }
-}
-
-pub(super) fn age(millis: u64) -> ShownDuration {
-    ShownDuration(Duration::from_millis(millis))
-}
-
-pub(super) fn or_dash(text: &str) -> &str {
-    if text.is_empty() { "–" } else { text }
-}
-
-/// A table of records, which scrolls on a narrow screen.
-pub(super) fn records_table(visit: &Visit, caption: &str, records: &[RecordView]) -> Markup {
-    html! {
-        div.scroll role="region" aria-label=(caption) tabindex="0" {
-            table {
-                caption { (caption) }
-                thead { tr {
-                    th scope="col" { "Record" }
-                    th scope="col" { "State" }
-                    th scope="col" { "Operation" }
-                    th scope="col" { "Reference" }
-                    th scope="col" { "Attempt" }
-                    th scope="col" { "First seen" }
-                } }
-                tbody {
-                    @for record in records {
-                        @let id = record.id.to_string();
-                        tr {
-                            td { a href={ (visit.base) "records/" (id) } { code { (id.get(..DIGITS).unwrap_or(&id)) } } }
-                            td { (badge(record.state)) }
-                            td { (or_dash(record.operation.as_str())) }
-                            td { (record.reference.as_deref().unwrap_or("–")) }
-                            td.number { (record.attempt) }
-                            td { (age(record.age_ms)) " ago" }
-                        }
-                    }
-                }
-            }
-        }
-    }
-}
+use crate::decisions::{OutcomeForm, OutcomeKind};
 
 /// What is recorded, or what clients will get.
 pub(super) fn recording(recording: &RecordingView) -> Markup {
@@ -93,7 +30,6 @@ pub(super) fn recording(recording: &RecordingView) -> Markup {
 }
 
 fn kind(recording: &RecordingView) -> &'static str {
-    use idempotent_http::report::RecordingKind;
     match recording.kind {
         RecordingKind::Damaged => "damaged: it is never replayed",
         RecordingKind::Response => "a response",

@@ -2,12 +2,13 @@
 
 use maud::{DOCTYPE, Markup, html};
 
-use super::parts::records_table;
-use crate::{access::Access, failure::Failure, gate::Visit};
+use crate::{access::Access, visit::Visit};
+
+pub(crate) const HTML: &str = "text/html; charset=utf-8";
 
 /// The page to which a link of the navigation leads.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(crate) enum Place {
     Overview,
     Records,
     Log,
@@ -22,7 +23,7 @@ const LINKS: [(Place, &str, &str); 3] = [
 ];
 
 /// A page.
-pub(super) fn page(visit: &Visit, place: Place, title: &str, content: &Markup) -> Markup {
+pub(crate) fn page(visit: &Visit, place: Place, title: &str, content: &Markup) -> Markup {
     html! {
         (begin(visit, place, title))
         (content)
@@ -31,7 +32,7 @@ pub(super) fn page(visit: &Visit, place: Place, title: &str, content: &Markup) -
 }
 
 /// The part of a page before its content.
-pub(super) fn begin(visit: &Visit, place: Place, title: &str) -> Markup {
+pub(crate) fn begin(visit: &Visit, place: Place, title: &str) -> Markup {
     let base = visit.base.as_str();
     let rights = match &visit.access {
         Access::Act(_) => "may decide",
@@ -73,29 +74,4 @@ pub(super) fn begin(visit: &Visit, place: Place, title: &str) -> Markup {
     }
 }
 
-pub(super) const END: maud::PreEscaped<&str> = maud::PreEscaped("</main></body></html>\n");
-
-/// The page of a failure.
-pub(crate) fn failure(visit: &Visit, failure: &Failure) -> String {
-    let candidates = failure.candidates();
-    let content = html! {
-        p role="alert" { (sentence(&failure.detail())) }
-        @if !candidates.is_empty() {
-            (records_table(visit, "The records that may be meant", candidates))
-        }
-        // The way back keeps what was filled in.
-        p { "Go back with your browser, or " a href=(visit.base) { "to the overview" } "." }
-    };
-    page(visit, Place::Other, failure.title(), &content).into_string()
-}
-
-/// A text as a sentence.
-pub(super) fn sentence(text: &str) -> String {
-    let mut characters = text.chars();
-    let first = characters.next().map(char::to_uppercase).into_iter().flatten();
-    let mut sentence: String = first.chain(characters).collect();
-    if !sentence.ends_with(['.', '!', '?']) {
-        sentence.push('.');
-    }
-    sentence
-}
+pub(crate) const END: maud::PreEscaped<&str> = maud::PreEscaped("</main></body></html>\n");
