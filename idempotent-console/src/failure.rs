@@ -95,7 +95,11 @@ impl Failure {
     fn candidates(&self) -> &[RecordView] {
         match self {
             Self::Ambiguous(_, candidates) => candidates,
-            _ => &[],
+            Self::Invalid(_)
+            | Self::Forbidden(_)
+            | Self::NotFound(_)
+            | Self::Conflict(_)
+            | Self::Store(_) => &[],
         }
     }
 

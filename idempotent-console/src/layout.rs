@@ -55,7 +55,8 @@ pub(crate) fn begin(visit: &Visit, place: Place, title: &str) -> Markup {
             span.brand { "Idempotency keys" }
             nav aria-label="Console" {
                 @for (link, path, name) in LINKS {
-                    a href={ (base) (path) } aria-current=[(link == place).then_some("page")] { (name) }
+                    @let current = (link == place).then_some("page");
+                    a href={ (base) (path) } aria-current=[current] { (name) }
                 }
             }
             @if let Some(name) = visit.access.name() {

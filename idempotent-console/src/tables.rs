@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use idempotent_core::report::{RecordView, ShownDuration, ShownState, Time};
+use idempotent_core::{
+    RecordId,
+    report::{RecordView, ShownDuration, ShownState, Time},
+};
 use maud::{Markup, html};
 
 use crate::visit::Visit;
@@ -32,6 +35,14 @@ pub(crate) fn or_dash(text: &str) -> &str {
     if text.is_empty() { "–" } else { text }
 }
 
+/// A link to a record, with the first digits of its id.
+pub(crate) fn record_link(visit: &Visit, id: &RecordId) -> Markup {
+    let id = id.to_string();
+    html! {
+        a href={ (visit.base) "records/" (id) } { code { (id.get(..DIGITS).unwrap_or(&id)) } }
+    }
+}
+
 /// A table of records, which scrolls on a narrow screen.
 pub(crate) fn records_table(visit: &Visit, caption: &str, records: &[RecordView]) -> Markup {
     html! {
@@ -48,9 +59,8 @@ pub(crate) fn records_table(visit: &Visit, caption: &str, records: &[RecordView]
                 } }
                 tbody {
                     @for record in records {
-                        @let id = record.id.to_string();
                         tr {
-                            td { a href={ (visit.base) "records/" (id) } { code { (id.get(..DIGITS).unwrap_or(&id)) } } }
+                            td { (record_link(visit, &record.id)) }
                             td { (badge(record.state)) }
                             td { (or_dash(record.operation.as_str())) }
                             td { (record.reference.as_deref().unwrap_or("–")) }

@@ -63,7 +63,7 @@ async fn the_story_lost_response_as_an_animation() {
 
 #[tokio::test]
 async fn a_held_refund_in_the_console() {
-    with_console(Window { width: 740, ..Window::DESKTOP }, async |page| {
+    with_console(Window { width: 900, ..Window::DESKTOP }, async |page| {
         let clip = until_end_of(page, "main section").await;
         guide_picture("console_overview", &screenshot(page, &clip).await);
         page.driver.click("tbody a").await;

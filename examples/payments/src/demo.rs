@@ -1,8 +1,9 @@
 //! A page that shows what goes wrong without `#[idempotent]`, and what happens with it.
 //!
-//! This process serves the page, and plays the shopper, the network and the bank. The checkouts are in a worker, another process of the same program, which the page can kill. Both
-//! processes open the store of the keys, so the page shows a key's record also while the worker is
-//! dead.
+//! This process serves the page, and plays the shopper, the network and the bank. The checkouts are
+//! in a worker, another process of the same program, which the page can kill. Both processes open
+//! the store of the keys, so the page shows a key's record also while the worker is dead, and its
+//! visitors are the operators of a console on that store.
 //!
 //! ```text
 //! browser ── /demo/control ──► this process ── HTTP/1.1 ──► worker: /bare, /guarded ──┐

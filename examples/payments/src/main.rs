@@ -90,8 +90,8 @@
 //! A refund (`/v1/refunds`) without an amount returns everything that is left of the payment. So
 //! one whose amount is blank, null, a list or misspelled gets 400, before its key is claimed.
 //!
-//! `/console/` is the console of operators: it lists held keys, tells the story of each, and resolves
-//! it. Only this computer may use it (`operators.rs`).
+//! `/console/` is the console of operators: it lists held keys, tells the story of each, and
+//! resolves it. Only this computer may use it (`operators.rs`).
 //!
 //! `/metrics` has the metrics of this server for Prometheus: `contrib/prometheus` has rules for
 //! alerts, and a dashboard.

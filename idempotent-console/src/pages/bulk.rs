@@ -259,9 +259,14 @@ fn end(tally: &Tally) -> Markup {
             p { (changed) " had changed since they were shown, and were left as they are." }
         }
         @if *failed > 0 {
-            p role="alert" { "The store failed for " (failed) ": look at the held operations again." }
+            p role="alert" {
+                "The store failed for " (failed) ": look at the held operations again."
+            }
         }
-        p { a href="../records?state=held" { "Held operations" } " · " a href="../log" { "Decisions" } }
+        p {
+            a href="../records?state=held" { "Held operations" } " · "
+            a href="../log" { "Decisions" }
+        }
         (END)
     }
 }

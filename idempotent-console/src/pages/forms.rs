@@ -49,7 +49,7 @@ pub(super) fn outcome_fields(given: &OutcomeForm) -> Markup {
         p { label { "Clients get"
             select name="kind" {
                 (option(OutcomeKind::Response, "response", "a response"))
-                (option(OutcomeKind::Result, "result", "the result of a job, whose JSON is the body"))
+                (option(OutcomeKind::Result, "result", "the result of a job: its JSON is the body"))
             }
         } }
         p { label { "Status"

@@ -19,7 +19,7 @@ pub(super) fn page(visit: &Visit, query: &ListQuery, page: &RecordPageView) -> M
                 @if page.next.is_some() { "None so far." } @else { "No record is like that." }
             }
         } @else {
-            (records_table(visit, "Records, the oldest first unless the whole store is read", &page.records))
+            (records_table(visit, caption(query), &page.records))
         }
         @if let Some(next) = &page.next {
             @let next = ListQuery { after: next.to_string(), ..query.clone() };
@@ -33,6 +33,13 @@ pub(super) fn page(visit: &Visit, query: &ListQuery, page: &RecordPageView) -> M
     layout(visit, Place::Records, "Records", &content)
 }
 
+fn caption(query: &ListQuery) -> &'static str {
+    match query.state {
+        Listed::Watched | Listed::Held | Listed::InFlight => "Records, the oldest first",
+        Listed::Completed | Listed::Any => "Records, in no particular order",
+    }
+}
+
 fn filter_form(base: &str, query: &ListQuery) -> Markup {
     html! {
         form.filters method="get" action={ (base) "records" } aria-label="Filters" {
@@ -44,14 +51,16 @@ fn filter_form(base: &str, query: &ListQuery) -> Markup {
                 }
             } }
             p { label { "Operation"
-                input name="operation" value=(query.operation) placeholder="POST /v1/refunds" spellcheck="false";
+                input name="operation" value=(query.operation) placeholder="POST /v1/refunds"
+                    spellcheck="false";
             } }
             p { label { "Reference"
                 input name="reference" value=(query.reference) spellcheck="false";
             } }
             p { label { "First seen at least this long ago"
                 input name="older_than" value=(query.older_than) placeholder="10m" size="6"
-                    pattern="\\s*[0-9]+(ms|s|m|min|h|d)?\\s*" title="a number and a unit, such as 30s, 10m, 2h or 7d";
+                    pattern="\\s*[0-9]+(ms|s|m|min|h|d)?\\s*"
+                    title="a number and a unit, such as 30s, 10m, 2h or 7d";
             } }
             button { "Filter" }
         }
@@ -68,7 +77,8 @@ pub(super) fn key_form(base: &str) -> Markup {
                     input name="key" required autocomplete="off" spellcheck="false";
                 } }
                 p { label { "Operation: the name of its attribute, or method and route"
-                    input name="operation" required placeholder="POST /v1/refunds" spellcheck="false";
+                    input name="operation" required placeholder="POST /v1/refunds"
+                        spellcheck="false";
                 } }
                 p { label { "Scope, such as " code { "user:alice" }
                     input name="scope" required autocomplete="off" spellcheck="false";

@@ -5,7 +5,7 @@ use maud::{Markup, html};
 
 use crate::{
     layout::{Place, page as layout},
-    tables::{or_dash, time},
+    tables::{or_dash, record_link, time},
     visit::Visit,
 };
 
@@ -30,12 +30,11 @@ pub(super) fn page(visit: &Visit, page: &AuditPageView) -> Markup {
                     } }
                     tbody {
                         @for entry in &page.entries {
-                            @let id = entry.id.to_string();
                             tr {
                                 td { (time(entry.at)) }
                                 td { (entry.actor) }
                                 td { (entry.action) }
-                                td { a href={ (base) "records/" (id) } { code { (id.get(..8).unwrap_or(&id)) } } }
+                                td { (record_link(visit, &entry.id)) }
                                 td { (or_dash(entry.operation.as_str())) }
                                 td { (entry.before) " → " (entry.after) }
                                 td { (entry.reason) }

@@ -26,13 +26,20 @@ pub(super) fn page(
             li.alarm[count.held > 0] {
                 a href={ (base) "records?state=held" } { strong { (count.held) } " held" }
             }
-            li { strong { @match oldest { Some(oldest) => (oldest), None => "–" } } " the oldest held" }
             li {
-                a href={ (base) "records?state=in_flight" } { strong { (count.in_flight) } " in flight" }
+                strong { @match oldest { Some(oldest) => (oldest), None => "–" } } " the oldest held"
+            }
+            li {
+                a href={ (base) "records?state=in_flight" } {
+                    strong { (count.in_flight) } " in flight"
+                }
             }
             li { strong { @if !count.is_exact { "about " } (count.records) } " records" }
         }
-        p.note { "In flight are those that would be held if they were abandoned, and those whose lease was renewed." }
+        p.note {
+            "In flight are those that would be held if they were abandoned, and those whose lease \
+             was renewed."
+        }
         section {
             h2 { "Held: nobody knows whether they took effect" }
             @if held.records.is_empty() {
@@ -48,8 +55,8 @@ pub(super) fn page(
             h2 { "Find an operation" }
             form.line method="get" action={ (base) "find" } {
                 p { label { "Digits of its id, as log lines have them"
-                    input name="digits" required pattern="\\s*[0-9a-fA-F]{1,64}\\s*" autocomplete="off"
-                        spellcheck="false" title="1 to 64 hexadecimal digits";
+                    input name="digits" required pattern="\\s*[0-9a-fA-F]{1,64}\\s*"
+                        autocomplete="off" spellcheck="false" title="1 to 64 hexadecimal digits";
                 } }
                 button { "Find" }
             }

@@ -84,7 +84,9 @@ fn facts(record: &RecordView) -> Markup {
             }
             @if let Some(at) = record.completed_at { dt { "completed" } dd { (time(at)) } }
             dt { "expires" }
-            dd { @match record.expires_at { Some(at) => (time(at)), None => "not while it is held" } }
+            dd {
+                @match record.expires_at { Some(at) => (time(at)), None => "not while it is held" }
+            }
             dt { "if abandoned" } dd { (if_abandoned) }
             @if let Some(principal) = record.principal {
                 dt { "principal" } dd { code { (principal) } }
@@ -102,7 +104,7 @@ fn decisions(visit: &Visit, record: &RecordView, outcome: &OutcomeForm) -> Marku
                 h2 { "Decide" }
                 p { "Look first where the operation has its effects: did it take effect?" }
                 details open[!outcome.body.is_empty()] {
-                    summary { "It took effect: complete it with the response that its client should get" }
+                    summary { "It took effect: complete it with the response for its client" }
                     form method="post" action={ (path) "preview" } {
                         (seen)
                         (outcome_fields(outcome))
@@ -110,7 +112,7 @@ fn decisions(visit: &Visit, record: &RecordView, outcome: &OutcomeForm) -> Marku
                     }
                 }
                 details {
-                    summary { "It did not take effect: release the key, so that the next request runs it" }
+                    summary { "It did not take effect: release the key; the next request runs it" }
                     form method="post" action={ (path) "release" } {
                         (seen)
                         (reason_field())
@@ -123,7 +125,7 @@ fn decisions(visit: &Visit, record: &RecordView, outcome: &OutcomeForm) -> Marku
             section.decide {
                 h2 { "Decide" }
                 details {
-                    summary { "Forget the recorded response, so that the next request runs the operation anew" }
+                    summary { "Forget the response: the next request runs the operation anew" }
                     form method="post" action={ (path) "forget" } {
                         (seen)
                         (reason_field())
@@ -132,6 +134,7 @@ fn decisions(visit: &Visit, record: &RecordView, outcome: &OutcomeForm) -> Marku
                 }
             }
         },
-        _ => html! {},
+        // Nobody has to decide anything.
+        ShownState::InFlight | ShownState::Abandoned | ShownState::Expired | _ => html! {},
     }
 }

@@ -1,6 +1,6 @@
-//! A server is killed in the middle of a refund. An operator finds the operation, in the console and
-//! with the program `idempotency`, looks at the bank's books, and resolves it; the client's retry
-//! gets that response.
+//! A server is killed in the middle of a refund. An operator finds the operation, in the console
+//! and with the program `idempotency`, looks at the bank's books, and resolves it; the client's
+//! retry gets that response.
 
 use std::process::Command;
 
@@ -144,8 +144,8 @@ fn resolve_a_killed_refund(files: &Files, by: By) {
     assert_eq!(told["state"], "completed");
 }
 
-/// The namespace of the records: the name of the package in which the server's handlers are. Here it
-/// is a target of the tests.
+/// The namespace of the records: the name of the package with the server's handlers, which is a
+/// target of the tests here.
 const NAMESPACE: &str = env!("CARGO_PKG_NAME");
 
 /// Whoever uses the computer of the server.
