@@ -7,10 +7,12 @@ use clap_complete::Shell;
 
 mod decision;
 mod duration;
+mod keyring;
 mod selection;
 
 pub(crate) use self::{
     decision::{DecisionArguments, ResponseArguments},
+    keyring::KeyringArguments,
     selection::{PrincipalArguments, ScopeArguments, SelectionArguments},
 };
 
@@ -56,6 +58,8 @@ pub(crate) struct ConnectionArguments {
     #[arg(long, global = true, value_name = "TIME", default_value = "10s")]
     #[arg(value_parser = duration::parse)]
     pub(crate) timeout: Duration,
+    #[command(flatten)]
+    pub(crate) keyring: KeyringArguments,
 }
 
 /// How results are written.
@@ -103,6 +107,8 @@ pub(crate) enum StoreCommand {
     Erase(EraseArguments),
     /// Remove expired records
     Purge,
+    /// Seal what is not sealed, or is sealed with an older key of the keyring
+    Reseal(ResealArguments),
     /// Count the records
     Stats,
     /// Create or upgrade the schema of the store
@@ -179,6 +185,9 @@ pub(crate) struct ResolveArguments {
     pub(crate) record: DecidedRecord,
     #[command(flatten)]
     pub(crate) response: ResponseArguments,
+    /// Store the response as it is, although the application seals what it stores
+    #[arg(long)]
+    pub(crate) unsealed: bool,
 }
 
 #[derive(Debug, Args)]
@@ -193,6 +202,13 @@ pub(crate) struct EraseArguments {
     pub(crate) live: bool,
     #[command(flatten)]
     pub(crate) decision: DecisionArguments,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ResealArguments {
+    /// Do not ask
+    #[arg(long)]
+    pub(crate) yes: bool,
 }
 
 #[derive(Debug, Args)]

@@ -16,7 +16,9 @@ mod list;
 mod log;
 mod man;
 mod purge;
+mod reseal;
 mod resolve;
+mod sealed;
 mod show;
 
 /// Executes the command of a command line.
@@ -44,13 +46,17 @@ async fn run_on_store(
     let session = &Session::open(connection, needs).await?;
     match command {
         StoreCommand::List(list) => list::list(session, list).await,
-        StoreCommand::Show(show) => show::show(session, show).await,
+        StoreCommand::Show(show) => sealed::named(session, show::show(session, show).await?).await,
         StoreCommand::Explain(selection) => show::explain(session, selection).await,
-        StoreCommand::Resolve(resolve) => resolve::resolve(session, resolve).await,
+        StoreCommand::Resolve(resolve) => {
+            sealed::verify_resolution(session, resolve).await?;
+            resolve::resolve(session, resolve).await
+        }
         StoreCommand::Release(decided) => decide::release(session, decided).await,
         StoreCommand::Forget(decided) => decide::forget(session, decided).await,
         StoreCommand::Erase(erase) => erase::erase(session, erase).await,
         StoreCommand::Purge => purge::purge(session).await,
+        StoreCommand::Reseal(reseal) => reseal::reseal(session, reseal).await,
         StoreCommand::Stats => doctor::stats(session).await,
         StoreCommand::Migrate(_) => doctor::migrate(session).await,
         StoreCommand::Doctor => doctor::doctor(session).await,

@@ -10,6 +10,7 @@ use idempotent_core::{
 
 use crate::{args::ConnectionArguments, failure::Failure};
 
+mod keyring;
 mod keys;
 mod url;
 
@@ -19,6 +20,8 @@ pub(crate) use self::keys::fingerprint_keys;
 pub(crate) struct Session {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) administrator: Administrator,
+    /// The id of the key that seals, if there is a keyring.
+    pub(crate) sealing_key: Option<u32>,
     timeout: Duration,
 }
 
@@ -39,6 +42,7 @@ impl Session {
         needs: Needs,
     ) -> Result<Self, Failure> {
         let url = url::of(arguments)?;
+        let (sealing_key, keyring) = keyring::of(&arguments.keyring)?.unzip();
         let timeout = arguments.timeout;
         let opened = tokio::time::timeout(timeout, open(&url, arguments, &needs)).await;
         let store = opened.map_err(|_| {
@@ -47,10 +51,11 @@ impl Session {
         })??;
         let mut options = RuntimeOptions::default();
         options.fingerprint_keys = needs.keys;
+        options.keyring = keyring.unwrap_or_default();
         options.store_timeout = timeout;
         options.purge_every = None;
         let administrator = Runtime::shared(store.clone(), options).administrator();
-        Ok(Self { store, administrator, timeout })
+        Ok(Self { store, administrator, sealing_key, timeout })
     }
 
     /// Makes a call with a time limit.

@@ -4,9 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use idempotent_core::{
-    Abandoned, Fingerprint, FingerprintKeys, Key, Lease, OwnerToken, RecordId, ScopeId, ShortText,
-    Store,
+    Abandoned, Fingerprint, FingerprintKeys, Key, Keyring, Lease, OwnerToken, RecordId, Runtime,
+    ScopeId, ShortText, Store,
     protocol::{Claim, ClaimOutcome, Fence, Note},
+    runtime::RuntimeOptions,
 };
 use idempotent_http::recording::{RecordedBody, encode};
 use idempotent_postgres::PostgresStore;
@@ -89,6 +90,14 @@ impl Backend {
         Lease { id, owner }
     }
 
+    /// A runtime of an application that seals with the first of these keys.
+    pub(crate) fn sealed(&self, ids: &[u8]) -> Runtime {
+        let key = |keyring: Keyring, id: &u8| keyring.with((*id).into(), &[*id; 32]).unwrap();
+        let mut options = RuntimeOptions::default();
+        options.keyring = ids.iter().fold(Keyring::none(), key);
+        Runtime::shared(self.store.clone(), options)
+    }
+
     /// A key of alice whose handler died after it had noted this reference.
     pub(crate) async fn held(&self, key: &str, reference: &str) -> RecordId {
         let lease = self.claimed(key, Abandoned::Hold).await;
@@ -120,4 +129,9 @@ pub(crate) fn alice() -> ScopeId {
 /// The id of the record of alice's key.
 pub(crate) fn id(key: &str) -> RecordId {
     RecordId::new(NAMESPACE, &alice(), OPERATION, &Key::from_text(key).unwrap())
+}
+
+/// The line of a keyring with the key of this id, which consists of the byte of its id.
+pub(crate) fn keyring_line(id: u8) -> String {
+    format!("{id}:hex:{}", format!("{id:02x}").repeat(32))
 }

@@ -149,7 +149,7 @@ async fn look_after(backend: &Backend) {
     assert_eq!(backend.program(&["purge"]).json()["purged"], 0);
     let found = backend.program(&["doctor"]).json();
     let checks = found["checks"].as_array().unwrap();
-    assert!(checks.len() == 4 && checks.iter().all(|check| check["is_passed"] == true), "{found}");
+    assert!(checks.len() == 5 && checks.iter().all(|check| check["is_passed"] == true), "{found}");
     assert!(found["store"]["sizes"][0]["bytes"].as_u64().unwrap() > 0, "{found}");
     assert!(!found["store"]["server"].as_str().unwrap().is_empty());
     assert!(found["clock"]["ahead_ms"].as_i64().unwrap().abs() < 60_000, "{found}");

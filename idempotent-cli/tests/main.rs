@@ -13,6 +13,7 @@ mod limits;
 mod output;
 mod program;
 mod readme;
+mod sealing;
 mod secrets;
 mod selecting;
 mod usage;

@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::{backend::Backend, program::Program};
+use crate::{
+    backend::{Backend, keyring_line},
+    program::Program,
+};
 
 const README: &str = include_str!("../README.md");
 
@@ -78,6 +81,8 @@ async fn the_json_is_what_the_readme_shows() {
     ] {
         written.insert(arguments[0], backend.program(arguments).json());
     }
+    let reseal = backend.program(&["reseal", "--yes"]);
+    written.insert("reseal", reseal.with("IDEMPOTENCY_KEYRING", &keyring_line(1)).json());
     let shapes = shapes();
     assert_eq!(shapes.keys().collect::<Vec<_>>(), written.keys().collect::<Vec<_>>());
     for (command, documented) in shapes {

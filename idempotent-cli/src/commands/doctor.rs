@@ -8,6 +8,7 @@ use idempotent_core::{
 use serde::Serialize;
 use serde_json::json;
 
+use super::sealed::Sample;
 use crate::{
     failure::Failure,
     report::Report,
@@ -25,6 +26,9 @@ struct Diagnosis {
     store: Option<StoreFactsView>,
     records: Option<CountView>,
     clock: Option<ClockDifference>,
+    sealing: Option<Sample>,
+    #[serde(skip)]
+    has_keyring: bool,
 }
 
 /// One check.
@@ -57,16 +61,27 @@ pub(super) async fn doctor(session: &Session) -> Result<Report, Failure> {
     let (measured, counted) = (split(measured), split(counted));
     checks.push(Check::of("sizes", measured.1));
     checks.push(Check::of("counts", counted.1));
+    let (sealing, failure) = split(Sample::of(session).await);
+    let has_keyring = session.sealing_key.is_some();
+    checks.push(Check::of("sealed records", failure.or_else(|| foreign(sealing, has_keyring))));
     let store = measured.0.flatten();
     let diagnosis = Diagnosis {
         clock: store.as_ref().map(|facts| ClockDifference::new(facts.at, before, after)),
         records: counted.0.flatten().as_ref().map(CountView::from),
         store: store.as_ref().map(StoreFactsView::from),
+        sealing,
+        has_keyring,
         checks,
     };
     let text = diagnosis.text();
     let exit_code = u8::from(!diagnosis.checks.iter().all(|check| check.is_passed));
     Ok(Report::new(&diagnosis, text)?.with_exit_code(exit_code))
+}
+
+/// The problem of a keyring that does not open all records.
+fn foreign(sealing: Option<Sample>, has_keyring: bool) -> Option<Failure> {
+    let (found, _) = sealing.filter(|_| has_keyring)?.finding(has_keyring)?;
+    Some(Failure::Error(found))
 }
 
 /// Turns the error of a store that does not have a function into nothing.
@@ -134,6 +149,11 @@ impl Diagnosis {
         }
         for finding in self.store.iter().flat_map(|store| &store.findings) {
             text += &advice(&finding.found, &finding.advice);
+        }
+        if let Some((found, what_to_do)) =
+            self.sealing.and_then(|sample| sample.finding(self.has_keyring))
+        {
+            text += &advice(&found, what_to_do);
         }
         if self.clock.is_some_and(ClockDifference::is_notable) {
             text += &advice(

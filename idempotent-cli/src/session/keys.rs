@@ -35,7 +35,8 @@ fn parse(text: &str) -> Result<FingerprintKeys, Failure> {
     Ok(keys)
 }
 
-fn bytes(digits: &str) -> Option<Vec<u8>> {
+/// The bytes that pairs of hexadecimal digits stand for.
+pub(super) fn bytes(digits: &str) -> Option<Vec<u8>> {
     let (pairs, rest) = digits.as_bytes().as_chunks::<2>();
     let pair = |pair: &[u8; 2]| {
         let [high, low] = pair.map(|digit| char::from(digit).to_digit(16));
