@@ -13,6 +13,7 @@ use crate::support::*;
 
 mod resealing;
 mod tampering;
+mod transactions;
 
 const SECRET: &str = "4242 4242 4242 4242";
 

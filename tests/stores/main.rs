@@ -14,4 +14,5 @@ mod connecting;
 mod faults;
 mod group_commit;
 mod sealed_bytes;
+mod sealed_conformance;
 mod suite_mutants;

@@ -6,6 +6,8 @@ use super::{
     Runtime, environment::Environment, options::RuntimeOptions, parts::RuntimeParts,
     process::Process,
 };
+#[cfg(feature = "encrypt")]
+use crate::keyring::Keyring;
 use crate::{fingerprint::RequestDigest, record_id::RecordId, store::Store};
 
 /// How much a runtime keeps in memory.
@@ -61,4 +63,10 @@ pub fn open_transaction(
 ) -> Option<impl Sized + use<>> {
     let parts = &runtime.parts;
     parts.open.register(id, parts.options.fingerprint_keys.sign(digest)).ok()
+}
+
+/// Returns a store that seals what it is given with a keyring, as that of a runtime.
+#[cfg(feature = "encrypt")]
+pub fn sealing_store(store: Arc<dyn Store>, keyring: &Keyring) -> Arc<dyn Store> {
+    super::sealing::with_keyring(store, keyring)
 }
