@@ -9,8 +9,9 @@ use idempotent_core::{
     StoreError,
     history::Kind,
     protocol::{
-        Actor, AuditAction, AuditEntry, AuditedState, Claim, ClaimOutcome, Fence, ListedState,
-        Note, RecordFilter, RenewOutcome, Renewal, Resolution, ResolveOutcome, Snapshot,
+        Actor, AuditAction, AuditEntry, Audited, AuditedState, Claim, ClaimOutcome, Fence,
+        ListedState, Note, RecordFilter, RenewOutcome, Renewal, Resolution, ResolveOutcome,
+        Snapshot,
     },
     runtime::{Attempt, AttemptOutcome, FoundRecord, Subject},
     store::Store,
@@ -159,7 +160,10 @@ async fn all_records_of_a_principal_are_erased() {
     assert_eq!(left.iter().map(|listed| listed.id).collect::<Vec<_>>(), [id("bob's")]);
     let log = administrator.audit(None, 1_000).await.unwrap().entries;
     let erased = log.iter().filter(|audited| audited.entry.action == AuditAction::Erase);
-    assert_eq!(erased.count(), 305);
+    assert_eq!(erased.clone().count(), 305);
+    for Audited { entry, .. } in erased {
+        assert_eq!((entry.principal, &entry.reference), (None, &None));
+    }
     // Without a principal, nothing is erased.
     assert_eq!(administrator.erase(&[], true, None, &actor()).await.unwrap().erased, 0);
     let nobody = Principal::from_bytes([0; 16]);

@@ -11,6 +11,7 @@
 mod columns;
 mod conformance;
 mod connecting;
+mod erased_bytes;
 mod faults;
 mod group_commit;
 mod sealed_bytes;

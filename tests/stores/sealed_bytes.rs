@@ -1,5 +1,5 @@
-//! The bytes that a thief of a database gets: the file of SQLite with its WAL, the rows and the
-//! pages of Postgres, and the snapshot of Redis.
+//! The bytes that a thief of a database gets: the file of SQLite with its WAL, the rows and all
+//! files of Postgres with its WAL, and the snapshot of Redis.
 //!
 //! Each test first finds the secrets of a runtime without a keyring, so that a search that misses
 //! them would be noticed.
@@ -7,7 +7,8 @@
 use std::{fs, sync::Arc};
 
 use idempotent_core::{
-    Digester, Key, Keyring, Policy, RecordId, RequestDigest, Runtime, ScopeId, Store,
+    Digester, EncodedRecording, Key, Keyring, Policy, RecordId, RequestDigest, Runtime, ScopeId,
+    Store,
     job::{ClaimMode, Failure, Job},
     protocol::Rejection,
     runtime::{Admission, Attempt, AttemptOutcome, NoteError, RuntimeOptions, Verdict},
@@ -55,6 +56,15 @@ async fn proceed(runtime: &Runtime, key: &str) -> Attempt {
     }
 }
 
+/// A response with this secret, so long that Postgres keeps it beside the table, and of bytes that
+/// cannot be compressed.
+fn long(secret: &str) -> EncodedRecording {
+    let mut random = fastrand::Rng::with_seed(7);
+    let mut body = secret.as_bytes().to_vec();
+    body.extend((0..8_000).map(|_| random.u8(..)));
+    encode(201, &[(b"x-secret", secret.as_bytes())], &RecordedBody::Whole(body.into()))
+}
+
 impl Story {
     /// Completes an operation and a job, and leaves an operation in flight with a step and an
     /// input.
@@ -63,8 +73,7 @@ impl Story {
         let story = Self { runtime: runtime(store, keyring), secrets };
         let [response, step, input, result] = &story.secrets;
         let attempt = proceed(&story.runtime, response).await;
-        let body = RecordedBody::Whole(response.clone().into());
-        let ended = attempt.complete(encode(201, &[], &body)).await;
+        let ended = attempt.complete(long(response)).await;
         assert_eq!(ended, AttemptOutcome::Stored);
         assert_eq!(story.job().await, (result.clone(), false));
         let attempt = proceed(&story.runtime, step).await;
@@ -105,12 +114,10 @@ impl Story {
     async fn assert_read(&self, store: &Arc<dyn Store>, keyring: Keyring) {
         let reader = Self { runtime: runtime(store, keyring), secrets: self.secrets.clone() };
         let [response, step, input, result] = &self.secrets;
-        let body = RecordedBody::Whole(response.clone().into());
         let Admission::Rejected(verdict) = begin(&reader.runtime, response).await else {
             panic!("it ran again")
         };
-        let replay = Rejection::Completed(encode(201, &[], &body));
-        assert_eq!(verdict, Verdict::Rejected(replay));
+        assert_eq!(verdict, Verdict::Rejected(Rejection::Completed(long(response))));
         assert_eq!(reader.job().await, (result.clone(), true));
         let found = reader.runtime.look_up(&id(step)).await.unwrap().unwrap().record.notes;
         assert_eq!(&idempotent_core::runtime::decode_input::<String>(&found.input).unwrap(), input);
@@ -150,27 +157,70 @@ async fn no_secret_is_in_the_file_of_sqlite() {
     let file = File::new();
     let store = file.open().await;
     store.migrate().await.unwrap();
+    check(Arc::new(store), async || sqlite_files(&file)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_secret_is_in_the_files_of_postgres() {
+    let (store, url) = postgres::store().await;
+    let mut connection = PgConnection::connect(&url).await.unwrap();
+    let since = wal_position(&mut connection).await;
+    let connection = tokio::sync::Mutex::new(connection);
     check(Arc::new(store), async || {
-        let name = |suffix: &str| format!("{}{suffix}", file.path().display());
-        [fs::read(name("")).unwrap(), fs::read(name("-wal")).unwrap()].concat()
+        let mut connection = connection.lock().await;
+        let analyze = "ANALYZE idempotency_records";
+        sqlx::raw_sql(analyze).execute(&mut *connection).await.unwrap();
+        let files = postgres_files(&mut connection).await;
+        let wal = postgres_wal(&mut connection, &since).await;
+        [files, wal, postgres_rows(&mut connection).await].concat()
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_secret_is_in_the_pages_of_postgres() {
-    let (store, url) = postgres::store().await;
-    check(Arc::new(store), async || {
-        let mut connection = PgConnection::connect(&url).await.unwrap();
-        sqlx::raw_sql("CHECKPOINT").execute(&mut connection).await.unwrap();
-        let pages = "SELECT pg_read_binary_file(pg_relation_filepath('idempotency_records'))";
-        let pages: Vec<u8> = sqlx::query_scalar(pages).fetch_one(&mut connection).await.unwrap();
-        // The columns of the rows as text, which has bytes in hexadecimal digits.
-        let rows = "SELECT coalesce(string_agg(r::text, ''), '') FROM idempotency_records r";
-        let rows: String = sqlx::query_scalar(rows).fetch_one(&mut connection).await.unwrap();
-        [pages, decoded(&rows)].concat()
-    })
-    .await;
+async fn no_secret_is_in_the_snapshot_of_redis() {
+    let server = Server::start(IN_MEMORY);
+    let store = idempotent_redis::RedisStore::connect(&server.url()).await.unwrap();
+    check(Arc::new(store), async || redis_bytes(&server)).await;
+}
+
+/// The file of SQLite, and its WAL.
+pub(super) fn sqlite_files(file: &File) -> Vec<u8> {
+    let name = |suffix: &str| format!("{}{suffix}", file.path().display());
+    [fs::read(name("")).unwrap(), fs::read(name("-wal")).unwrap_or_default()].concat()
+}
+
+/// All files of a database: tables, values that are kept beside them, indexes and statistics.
+pub(super) async fn postgres_files(connection: &mut PgConnection) -> Vec<u8> {
+    sqlx::raw_sql("CHECKPOINT").execute(&mut *connection).await.unwrap();
+    let files = "SELECT string_agg(pg_read_binary_file(folder || '/' || file), ''::bytea)
+        FROM (SELECT 'base/' || oid FROM pg_database WHERE datname = current_database()) f (folder),
+            pg_ls_dir(folder) AS file
+        WHERE file ~ '^[0-9]+(_|$)'";
+    sqlx::query_scalar(files).fetch_one(connection).await.unwrap()
+}
+
+/// The name of the present file of the WAL.
+pub(super) async fn wal_position(connection: &mut PgConnection) -> String {
+    let name = "SELECT pg_walfile_name(pg_current_wal_lsn())";
+    sqlx::query_scalar(name).fetch_one(connection).await.unwrap()
+}
+
+/// The WAL since one of its files.
+pub(super) async fn postgres_wal(connection: &mut PgConnection, since: &str) -> Vec<u8> {
+    let files = "SELECT string_agg(pg_read_binary_file('pg_wal/' || name), ''::bytea)
+        FROM pg_ls_waldir()
+        WHERE name BETWEEN $1 AND pg_walfile_name(pg_current_wal_lsn())";
+    sqlx::query_scalar(files).bind(since).fetch_one(connection).await.unwrap()
+}
+
+/// The columns of all rows of records and of the log, as text, with bytes also as bytes.
+pub(super) async fn postgres_rows(connection: &mut PgConnection) -> Vec<u8> {
+    let rows = "SELECT concat(
+        (SELECT string_agg(r::text, '') FROM idempotency_records r),
+        (SELECT string_agg(l::text, '') FROM idempotency_records_audit l))";
+    let rows: String = sqlx::query_scalar(rows).fetch_one(connection).await.unwrap();
+    decoded(&rows)
 }
 
 /// A text whose pairs of hexadecimal digits are also decoded.
@@ -186,22 +236,18 @@ fn decoded(text: &str) -> Vec<u8> {
     bytes
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_secret_is_in_the_snapshot_of_redis() {
-    let server = Server::start(IN_MEMORY);
+/// The snapshot of a server, and all keys with their values.
+pub(super) fn redis_bytes(server: &Server) -> Vec<u8> {
     let _: String = server.command("CONFIG SET rdbcompression no");
-    let store = idempotent_redis::RedisStore::connect(&server.url()).await.unwrap();
-    check(Arc::new(store), async || {
-        let _: String = server.command("SAVE");
-        let directory: Vec<String> = server.command("CONFIG GET dir");
-        let mut bytes = fs::read(format!("{}/dump.rdb", directory[1])).unwrap();
-        let keys: Vec<Vec<u8>> = server.command("KEYS *");
-        let mut connection = server.client().get_connection().unwrap();
-        for key in keys {
-            let dumped: Vec<u8> = redis::cmd("DUMP").arg(key).query(&mut connection).unwrap();
-            bytes.extend(dumped);
-        }
-        bytes
-    })
-    .await;
+    let _: String = server.command("SAVE");
+    let directory: Vec<String> = server.command("CONFIG GET dir");
+    let mut bytes = fs::read(format!("{}/dump.rdb", directory[1])).unwrap();
+    let keys: Vec<Vec<u8>> = server.command("KEYS *");
+    let mut connection = server.client().get_connection().unwrap();
+    for key in keys {
+        bytes.extend(&key);
+        let dumped: Vec<u8> = redis::cmd("DUMP").arg(key).query(&mut connection).unwrap();
+        bytes.extend(dumped);
+    }
+    bytes
 }

@@ -193,7 +193,8 @@ impl Administrator {
     /// after any loss of a record: erase that one later.
     ///
     /// A record that is claimed between the first and the last of these calls may be missed. The
-    /// log keeps the digest of the principal and the reference of each removed record.
+    /// log gets an entry for each removed record, with its id but without its principal and its
+    /// reference. Entries about earlier decisions keep theirs.
     pub async fn erase(
         &self,
         principals: &[Principal],
@@ -212,6 +213,8 @@ impl Administrator {
             let (id, record) = (&listed.id, &listed.record);
             let removal = Removal { seen: record.owner, live };
             let about = AuditEntry::about(AuditAction::Erase, *id, record, found.at, actor.clone());
+            // The log would keep what is erased.
+            let about = AuditEntry { principal: None, reference: None, ..about };
             if self.call("erase", |store| store.remove(id, &removal, &about)).await? {
                 page.erased += 1;
             } else {
