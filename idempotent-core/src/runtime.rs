@@ -299,7 +299,7 @@ impl Runtime {
     /// # Errors
     /// Fails if the store fails.
     pub async fn look_up(&self, id: &RecordId) -> Result<Option<Snapshot>, StoreError> {
-        self.parts.store.call(|store| store.look_up(id)).await
+        self.parts.store.call("look up", |store| store.look_up(id)).await
     }
 
     /// Returns one page of the operations with this name that can be [resumed](Self::resume): they
@@ -317,7 +317,10 @@ impl Runtime {
         limit: u32,
     ) -> Result<ResumablePage, StoreError> {
         let operation = ShortText::truncated(operation);
-        self.parts.store.call(|store| store.resumable(&operation, after, limit)).await
+        self.parts
+            .store
+            .call("find resumable", |store| store.resumable(&operation, after, limit))
+            .await
     }
 
     /// Returns the calls for operators: lists of records, and decisions about them.

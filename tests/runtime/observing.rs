@@ -221,7 +221,31 @@ async fn failures_of_the_store_are_observed() {
     store.heal();
     store.set_fault(Op::LookUp, 1, Fault::HangBefore);
     runtime.look_up(&id("k3")).await.unwrap_err();
-    assert_eq!(notes.count("failed get a response from the store in time"), 1);
+    assert_eq!(notes.count("failed look up"), 1);
+}
+
+#[tokio::test]
+async fn the_error_of_a_call_that_takes_too_long_names_the_step() {
+    let store = FaultyStore::default();
+    let (runtime, notes) = observed_with(&store, |options| options.store_timeout = ms(50));
+    let hang = |op| store.set_fault(op, 2, Fault::HangBefore);
+    hang(Op::Claim);
+    let begun = runtime.begin(id("k"), request("b"), &Policy::DEFAULT).await;
+    let chain = test_support::error_chain(&begun.unwrap_err());
+    assert_eq!(chain, "runtime: failed to claim: the store has not responded within 50ms");
+    store.heal();
+    let attempt = pay(&runtime, "k2", &Policy::DEFAULT).await;
+    hang(Op::Note);
+    attempt.operation().set_reference("re_1").await.unwrap_err();
+    hang(Op::Complete);
+    drop(attempt.complete(&response("r")).await);
+    store.heal();
+    let attempt = pay(&runtime, "k3", &Policy::DEFAULT).await;
+    hang(Op::Release);
+    attempt.release().await;
+    for step in ["claim", "note", "complete", "release"] {
+        assert!(notes.has(&format!("failed {step}")), "{step}: {:?}", notes.take());
+    }
 }
 
 #[tokio::test]

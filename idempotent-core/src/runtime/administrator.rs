@@ -137,7 +137,7 @@ impl Administrator {
     /// Reads a record with its recording, steps and input, which the runtime opens if they are
     /// sealed. Returns `None` if it is absent or has expired.
     pub async fn look_up(&self, id: &RecordId) -> Result<Option<Snapshot>, StoreError> {
-        self.parts.store.call(|store| store.look_up(id)).await
+        self.parts.store.call("look up", |store| store.look_up(id)).await
     }
 
     /// Resolves a held key, if the attempt that the operator saw still owns it. After an error the
@@ -164,7 +164,8 @@ impl Administrator {
         let about = AuditEntry::about(action, *id, &record, at, actor.clone());
         let audit = AuditEntry { before: AuditedState::Held, after, ..about };
         let store = &self.parts.store;
-        let outcome = store.call(|store| store.resolve(id, seen, resolution, &audit)).await?;
+        let outcome =
+            store.call("resolve", |store| store.resolve(id, seen, resolution, &audit)).await?;
         self.parts.waiters.wake(id);
         Ok(outcome)
     }
@@ -275,7 +276,7 @@ impl Administrator {
         let administration =
             administration.ok_or_else(|| StoreError::unsupported("store", operation))?;
         let limit = store.timeout().saturating_mul(TIMEOUTS);
-        store.limit_to(limit, call(administration)).await
+        store.limit_to(operation, limit, call(administration)).await
     }
 }
 

@@ -150,7 +150,7 @@ fn rest_after(worked: Duration) -> Option<Duration> {
 /// Removes some expired records; returns whether there may be more.
 async fn purge_batch(store: &StoreCalls) -> bool {
     let limit = store.timeout().saturating_mul(PURGE_TIMEOUTS);
-    match store.limit_to(limit, store.store().purge(PURGE_BATCH)).await {
+    match store.limit_to("purge", limit, store.store().purge(PURGE_BATCH)).await {
         Ok(removed) => {
             store.observe(|observer| observer.purged(removed));
             removed >= u64::from(PURGE_BATCH)
@@ -183,7 +183,7 @@ async fn count(deferrals: Weak<Deferrals>) {
 async fn count_once(store: &StoreCalls) -> bool {
     let Some(administration) = store.store().administration() else { return false };
     let limit = store.timeout().saturating_mul(PURGE_TIMEOUTS);
-    match store.limit_to(limit, administration.count()).await {
+    match store.limit_to("count", limit, administration.count()).await {
         Ok(count) => store.observe(|observer| observer.counted(&count)),
         Err(error) => {
             let cause = error.source();

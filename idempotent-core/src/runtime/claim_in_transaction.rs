@@ -84,7 +84,8 @@ impl Request<'_> {
     async fn verdict_beside(&mut self, other: Fingerprint) -> Result<Option<Verdict>, StoreError> {
         let (store, id) = (&self.parts.store, &self.id);
         // The other request may be a duplicate that gets a replay; then the key has a record.
-        if let Some(found) = with_retry(|| store.call(|store| store.look_up(id))).await? {
+        if let Some(found) = with_retry(|| store.call("look up", |store| store.look_up(id))).await?
+        {
             if self.matches(found.record.fingerprint) {
                 self.claim.fingerprint = found.record.fingerprint;
             }
@@ -141,7 +142,7 @@ impl Request<'_> {
         let limit = self.parts.store.timeout().saturating_add(wait);
         let send = || {
             let claim = self.transactions.claim(&self.id, &self.claim, wait);
-            self.parts.store.limit_to(limit, claim)
+            self.parts.store.limit_to("claim", limit, claim)
         };
         with_retry(send).await
     }

@@ -180,7 +180,7 @@ impl Claims {
         let sends = AtomicUsize::new(0);
         let send = || {
             sends.fetch_add(1, Ordering::Relaxed);
-            self.store.call(|store| store.claim(id, claim))
+            self.store.call("claim", |store| store.claim(id, claim))
         };
         let outcome = with_retry(send).await.inspect_err(|error| {
             if error.is_share_exceeded() {
@@ -260,7 +260,7 @@ impl Claims {
     /// The verdict on a request that does not run, because its key has a record that changed
     /// between two claims.
     pub(super) async fn current(&self, id: &RecordId, digest: RequestDigest) -> Verdict {
-        match self.store.call(|store| store.look_up(id)).await {
+        match self.store.call("look up", |store| store.look_up(id)).await {
             Ok(Some(found)) => self.verdict(id, digest, &found),
             Ok(None) => Verdict::IN_FLIGHT,
             Err(error) => Verdict::of_failed_read(&error),
@@ -278,11 +278,12 @@ impl Claims {
         claimed: Fingerprint,
         digest: RequestDigest,
     ) -> Verdict {
-        let Snapshot { record, at } = match self.store.call(|store| store.look_up(id)).await {
-            Ok(Some(found)) => found,
-            Ok(None) => return Verdict::Lost { reused: false },
-            Err(error) => return Verdict::of_failed_read(&error),
-        };
+        let Snapshot { record, at } =
+            match self.store.call("look up", |store| store.look_up(id)).await {
+                Ok(Some(found)) => found,
+                Ok(None) => return Verdict::Lost { reused: false },
+                Err(error) => return Verdict::of_failed_read(&error),
+            };
         let is_same = record.fingerprint == claimed || self.matches(&record, digest);
         if is_same {
             verdict_of(id, &Snapshot { record, at })
@@ -303,7 +304,7 @@ impl Claims {
         {
             return Ok(Some(Verdict::of_rejection(id, rejection)));
         }
-        let found = with_retry(|| self.store.call(|store| store.look_up(id))).await?;
+        let found = with_retry(|| self.store.call("look up", |store| store.look_up(id))).await?;
         Ok(found.and_then(|found| self.verdict_unless_free(id, digest, &found)))
     }
 

@@ -51,6 +51,15 @@ impl EndAction {
         matches!(self, Self::Complete(_) | Self::Abandon(Abandoned::Hold))
     }
 
+    /// The name of the step, as in the errors of stores.
+    pub(super) fn step(&self) -> &'static str {
+        match self {
+            Self::Complete(_) => "complete",
+            Self::Release | Self::GiveBack => "release",
+            Self::Abandon(_) | Self::HoldIfCommitted(_) | Self::HoldAgain(_) => "abandon",
+        }
+    }
+
     pub(super) fn is_completion(&self) -> bool {
         matches!(self, Self::Complete(_))
     }

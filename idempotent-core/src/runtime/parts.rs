@@ -84,7 +84,7 @@ impl RuntimeParts {
 
     /// Checks the store, whether it has passed before or not.
     pub(super) async fn check(&self) -> Result<(), StoreError> {
-        with_retry(|| self.store.call(|store| store.check())).await?;
+        with_retry(|| self.store.call("check", |store| store.check())).await?;
         // Claims need not check the store again; if another call was first, that is the same.
         let _ = self.checked.set(());
         Ok(())
@@ -93,8 +93,8 @@ impl RuntimeParts {
     async fn check_once(&self) -> Result<(), StoreError> {
         // The time limit includes the wait for other claims: if the check fails, each waiting claim
         // repeats it in turn.
-        let check = || with_retry(|| self.store.call(|store| store.check()));
+        let check = || with_retry(|| self.store.call("check", |store| store.check()));
         let checked = self.checked.get_or_try_init(check);
-        self.store.limit(Box::pin(checked)).await.copied()
+        self.store.limit("check", Box::pin(checked)).await.copied()
     }
 }

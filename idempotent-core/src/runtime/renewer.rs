@@ -93,7 +93,7 @@ impl Renewer {
     async fn renew(self: Arc<Self>, batch: RenewBatch) -> bool {
         let (sent, renewals) = (self.store.environment().now(), &batch.renewals);
         let call = self.store.store().renew(renewals);
-        match self.store.limit_to(self.limit(renewals), call).await {
+        match self.store.limit_to("renew", self.limit(renewals), call).await {
             Ok(outcomes) => {
                 self.leases.responded(renewals);
                 self.observe(&outcomes);

@@ -70,7 +70,7 @@ impl Administrator {
     /// `a_completion_between_read_and_replace_is_kept`).
     async fn reseal_record(&self, sealer: &Sealer, id: &RecordId) -> Result<Resealed, StoreError> {
         let store = &self.parts.store;
-        let record = match store.limit(store.kept().look_up(id)).await {
+        let record = match store.limit("look up", store.kept().look_up(id)).await {
             Ok(Some(Snapshot { record, .. })) => record,
             Ok(None) => return Ok(Resealed::Current),
             Err(error) if error.is_unreadable() => return Ok(Resealed::Unreadable),

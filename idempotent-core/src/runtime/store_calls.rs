@@ -130,34 +130,38 @@ impl StoreCalls {
         self.environment.draw_owner(&self.owners)
     }
 
-    /// Calls the store. If the call exceeds the time limit, its outcome is unknown.
+    /// Calls the store. If the call exceeds the time limit, its outcome is unknown, and the error
+    /// names the step.
     pub(super) fn call<'a, T, C>(
         &'a self,
+        step: &'static str,
         call: impl FnOnce(&'a dyn Store) -> C,
     ) -> impl Future<Output = Result<T, StoreError>>
     where
         C: Future<Output = Result<T, StoreError>> + Unpin,
     {
-        self.limit(call(&*self.store))
+        self.limit(step, call(&*self.store))
     }
 
     /// Gives a call the time limit of the store.
     pub(super) fn limit<T>(
         &self,
+        step: &'static str,
         call: impl Future<Output = Result<T, StoreError>> + Unpin,
     ) -> impl Future<Output = Result<T, StoreError>> {
-        self.limit_to(self.timeout, call)
+        self.limit_to(step, self.timeout, call)
     }
 
     /// Gives a call a time limit. In a forked process the call is not made: both processes share
     /// the connections, so each could read the responses to the other.
     pub(super) fn limit_to<T>(
         &self,
+        step: &'static str,
         limit: Duration,
         call: impl Future<Output = Result<T, StoreError>> + Unpin,
     ) -> impl Future<Output = Result<T, StoreError>> {
         let (process, mut verified) = (self.process, false);
-        let mut call = with_timeout(limit, call);
+        let mut call = with_timeout(step, limit, call);
         // Not an `async` block, which would contain the call twice.
         poll_fn(move |cx| {
             if !verified {
@@ -176,7 +180,7 @@ impl StoreCalls {
     pub(super) async fn tell(&self, id: &RecordId, kind: Kind) {
         let Some(administration) = self.store.administration() else { return };
         let limit = self.timeout.min(TELL_TIMEOUT);
-        if let Err(error) = self.limit_to(limit, administration.tell(id, kind)).await {
+        if let Err(error) = self.limit_to("tell", limit, administration.tell(id, kind)).await {
             tracing::debug!(
                 id = %id.short(), %error, ?kind,
                 "adding to the history of a record failed; the entry is missing"
@@ -192,14 +196,14 @@ impl StoreCalls {
 
     pub(super) async fn begin_transaction(&self) -> Result<Box<dyn Transaction>, StoreError> {
         let transactions = self.transactions()?;
-        with_retry(|| self.limit(transactions.begin())).await
+        with_retry(|| self.limit("begin a transaction", transactions.begin())).await
     }
 
     /// Returns whether the transaction has ended. If that takes too long, its connection is closed,
     /// which ends it later.
     pub(super) async fn roll_back(&self, transaction: Box<dyn Transaction>) -> bool {
         let rolled_back = Box::pin(async { Ok(transaction.roll_back().await) });
-        self.limit(rolled_back).await.unwrap_or(false)
+        self.limit("roll back", rolled_back).await.unwrap_or(false)
     }
 }
 

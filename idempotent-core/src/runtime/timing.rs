@@ -82,8 +82,10 @@ where
     call().await
 }
 
-/// Limits the time of a call to the store. The outcome of a call that exceeds it is unknown.
+/// Limits the time of a call to the store. The outcome of a call that exceeds it is unknown, and the
+/// error names the step.
 pub(super) fn with_timeout<T>(
+    step: &'static str,
     limit: Duration,
     mut call: impl Future<Output = Result<T, StoreError>> + Unpin,
 ) -> impl Future<Output = Result<T, StoreError>> {
@@ -94,13 +96,17 @@ pub(super) fn with_timeout<T>(
         }
         // The memory store responds at the first poll, which needs no timer.
         if Handle::try_current().is_err() {
-            let error = StoreError::permanent("runtime", "wait for the store", NoRuntime);
+            let error = StoreError::permanent("runtime", step, NoRuntime);
             return Poll::Ready(Err(error));
         }
         let limit = limit.min(LONGEST);
         let timer = timer.get_or_insert_with(|| Box::pin(timeout(limit, pending::<Infallible>())));
-        let Err(elapsed) = ready!(timer.as_mut().poll(cx));
-        let operation = "get a response from the store in time";
-        Poll::Ready(Err(StoreError::transient("runtime", operation, elapsed)))
+        let Err(_) = ready!(timer.as_mut().poll(cx));
+        Poll::Ready(Err(StoreError::transient("runtime", step, TimedOut(limit))))
     })
 }
+
+/// A call to the store has exceeded its time limit.
+#[derive(Debug, thiserror::Error)]
+#[error("the store has not responded within {0:?}")]
+struct TimedOut(Duration);

@@ -203,7 +203,9 @@ impl Claimed {
         action: &EndAction,
     ) -> impl Future<Output = Result<Fence, StoreError>> {
         let note = self.operation.take_pending();
-        self.parts.store.limit(Box::pin(commit_with(transaction, &self.lease, note, action)))
+        self.parts
+            .store
+            .limit("commit", Box::pin(commit_with(transaction, &self.lease, note, action)))
     }
 
     pub(super) fn log_in_doubt(&self, error: &StoreError) {
@@ -246,7 +248,7 @@ impl Claimed {
 
     /// Reads the record, if it has this attempt's owner token.
     pub(super) async fn read_own(&self) -> Result<Option<Record>, StoreError> {
-        let found = self.parts.store.call(|store| store.look_up(&self.lease.id)).await?;
+        let found = self.parts.store.call("look up", |store| store.look_up(&self.lease.id)).await?;
         Ok(found.map(|found| found.record).filter(|record| record.owner == self.lease.owner))
     }
 }

@@ -186,7 +186,7 @@ impl LeasedAttempt {
 
     async fn note(&self, note: Note) {
         let Claimed { parts, lease, .. } = &self.claimed;
-        if let Err(error) = parts.store.call(|store| store.note(lease, &note)).await {
+        if let Err(error) = parts.store.call("note", |store| store.note(lease, &note)).await {
             tracing::warn!(
                 id = %lease.id.short(), %error, cause = error.source(),
                 "storing the reference of an operation failed"
@@ -261,7 +261,7 @@ impl LeasedAttempt {
         }
         // A completion is the one action that passes again for an owner whose action was stored
         // before.
-        let send = || parts.store.call(|store| action.send(store, lease));
+        let send = || parts.store.call(action.step(), |store| action.send(store, lease));
         let sent = if action.is_completion() { with_retry(send).await } else { send().await };
         if let Ok(Fence::Passed) = sent {
             self.claimed.observe_end(action);

@@ -57,7 +57,7 @@ impl TransactionalAttempt {
                 Err(outcome) => outcome,
             };
         }
-        match self.claimed.parts.store.limit(transaction.undo()).await {
+        match self.claimed.parts.store.limit("undo", transaction.undo()).await {
             Ok(()) => self.commit(transaction, action).await,
             Err(error) => {
                 tracing::warn!(
@@ -106,7 +106,7 @@ impl TransactionalAttempt {
         let Claimed { parts, lease, claim, .. } = &self.claimed;
         let probe = claim.with_owner(parts.store.draw_owner()?);
         let claimed = parts.store.transactions()?.claim(&lease.id, &probe, IN_DOUBT);
-        match parts.store.limit(claimed).await? {
+        match parts.store.limit("claim", claimed).await? {
             TransactionClaim::Granted { transaction, .. } => {
                 parts.store.roll_back(transaction).await;
                 let held = self.hold_if_committed().await?;
@@ -173,11 +173,13 @@ impl TransactionalAttempt {
         let Claimed { parts, lease, claim, .. } = &self.claimed;
         let store = &parts.store;
         let claimed = store.transactions()?.claim(&lease.id, claim, IN_DOUBT);
-        let TransactionClaim::Granted { mut transaction, .. } = store.limit(claimed).await? else {
+        let TransactionClaim::Granted { mut transaction, .. } =
+            store.limit("claim", claimed).await?
+        else {
             return Ok(Fence::Fenced);
         };
-        let held = store.limit(transaction.abandon(lease, Abandoned::Hold)).await;
-        let held = store.limit(Box::pin(commit_if_passed(transaction, held))).await?;
+        let held = store.limit("abandon", transaction.abandon(lease, Abandoned::Hold)).await;
+        let held = store.limit("commit", Box::pin(commit_if_passed(transaction, held))).await?;
         if held == Fence::Passed {
             self.claimed.observe_end(&EndAction::Abandon(Abandoned::Hold));
         }
@@ -210,7 +212,8 @@ impl TransactionalAttempt {
         if own.is_none_or(|record| record.state != RecordState::InFlight) {
             return Ok(false);
         }
-        let fence = parts.store.call(|store| store.abandon(lease, Abandoned::Hold)).await?;
+        let fence =
+            parts.store.call("abandon", |store| store.abandon(lease, Abandoned::Hold)).await?;
         let held = fence == Fence::Passed;
         if held {
             self.claimed.observe_end(&EndAction::Abandon(Abandoned::Hold));

@@ -252,7 +252,7 @@ impl Deferrals {
     /// already, so the record is read. It is not claimed, since a store that has lost the record
     /// would grant the claim.
     async fn read_sent(&self, end: &DeferredEnd) -> Rejection {
-        let found = self.store.call(|store| store.look_up(&end.id)).await.ok().flatten();
+        let found = self.store.call("look up", |store| store.look_up(&end.id)).await.ok().flatten();
         let record = found.map(|found| found.record);
         let Some(record) = record.filter(|record| record.owner == end.claim.owner) else {
             return Rejection::IN_FLIGHT;
@@ -302,7 +302,9 @@ impl Deferrals {
     /// the end from taking effect then (case `another_request_that_took_a_lost_key_keeps_it`).
     pub(in crate::runtime) async fn reclaim(&self, end: &DeferredEnd) -> Result<Fence, StoreError> {
         let worthwhile = end.rejection().is_some() && end.lasts > self.now();
-        if !worthwhile || self.store.call(|store| store.look_up(&end.id)).await?.is_some() {
+        if !worthwhile
+            || self.store.call("look up", |store| store.look_up(&end.id)).await?.is_some()
+        {
             return Ok(Fence::Fenced);
         }
         tracing::warn!(
@@ -310,7 +312,7 @@ impl Deferrals {
             "the store lost a claimed record, or an operator released it; claiming it again"
         );
         let sent = self.now();
-        let outcome = self.store.call(|store| store.claim(&end.id, &end.claim)).await?;
+        let outcome = self.store.call("claim", |store| store.claim(&end.id, &end.claim)).await?;
         match &outcome {
             ClaimOutcome::Granted { .. } => {
                 end.note(EndEvent::GrantedAgain);
@@ -329,7 +331,8 @@ impl Deferrals {
 
     async fn send(&self, end: &DeferredEnd) -> Result<Fence, StoreError> {
         let lease = end.lease();
-        let fence = self.store.call(|store| end.action.send(store, &lease)).await?;
+        let fence =
+            self.store.call(end.action.step(), |store| end.action.send(store, &lease)).await?;
         if let (Fence::Passed, Some(held)) = (fence, &end.held) {
             self.store.observe(|observer| observer.held(held));
         }

@@ -304,7 +304,7 @@ impl Run {
     pub(super) async fn note(&self, note: &Note) -> Result<(), NoteError> {
         self.not_ended()?;
         let Shared { parts: Some(parts), lease, .. } = &*self.shared else { return Ok(()) };
-        let fence = with_retry(|| parts.store.call(|store| store.note(lease, note))).await;
+        let fence = with_retry(|| parts.store.call("note", |store| store.note(lease, note))).await;
         passed(fence)
     }
 
@@ -318,7 +318,7 @@ impl Run {
             && let Some(parts) = parts
         {
             let id = &lease.id;
-            let found = with_retry(|| parts.store.call(|store| store.look_up(id))).await;
+            let found = with_retry(|| parts.store.call("look up", |store| store.look_up(id))).await;
             let record = found.map_err(|source| NoteError::Store { source })?;
             let ours = record.map(|found| found.record).filter(|record| {
                 record.owner == lease.owner && record.state == RecordState::InFlight
