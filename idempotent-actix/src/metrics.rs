@@ -21,13 +21,15 @@
 //! | `idempotency_deferred_bytes` | | gauge: the memory that they take |
 //! | `idempotency_fenced_total` | `step` | refused steps of attempts that had lost their key: `renewal`, `end` |
 //! | `idempotency_purged_total` | | expired records that this process removed |
+//! | `idempotency_batches` | | histogram: the steps in each batch in which a SQL store has executed claims and completions together; see [`BATCH_BUCKETS`] |
 //! | `idempotency_store_errors_total` | `step`, `kind` | failed calls to the store: `transient`, `permanent`, `unreadable`, `share_exceeded` |
 //!
 //! An operation is labelled with the name of its records: the `name` of its attribute, or else its
 //! method and route pattern, or the name of its [job](crate::job::Job). What has no such name, such
 //! as a request to a default service, is `other`: no label contains a key, a scope, a path or bytes
-//! of a request. The records are counted every minute; see
-//! [`count_every`](crate::IdempotencyBuilder::count_every).
+//! of a request. The records and the batches are counted every minute; see
+//! [`count_every`](crate::IdempotencyBuilder::count_every). Two `Idempotency` of one process that
+//! share a store count its batches twice.
 //!
 //! Each operation's handles are made once, at its first request. Without the feature nothing is
 //! measured.
@@ -53,12 +55,18 @@ mod descriptions;
 ///
 /// ```
 /// // With metrics-exporter-prometheus:
-/// // PrometheusBuilder::new().set_buckets_for_metric(Matcher::Prefix("idempotency_".into()),
-/// //     &idempotent_actix::metrics::SECONDS_BUCKETS)
+/// // PrometheusBuilder::new()
+/// //     .set_buckets_for_metric(Matcher::Suffix("_seconds".into()), &SECONDS_BUCKETS)?
+/// //     .set_buckets_for_metric(Matcher::Full("idempotency_batches".into()), &BATCH_BUCKETS)?
 /// assert_eq!(idempotent_actix::metrics::SECONDS_BUCKETS.last(), Some(&10.0));
 /// ```
 pub const SECONDS_BUCKETS: [f64; 14] =
     [0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0];
+
+/// Bounds of the buckets for `idempotency_batches`, in steps. A batch has at most 64.
+///
+/// `rate(idempotency_batches_sum[5m]) / rate(idempotency_batches_count[5m])` is the average size.
+pub const BATCH_BUCKETS: [f64; 7] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0];
 
 /// The label of an operation without a name of its own.
 const OTHER: &str = "other";
@@ -90,6 +98,7 @@ pub(crate) struct ProcessMetrics {
     records: Gauge,
     deferred_operations: Gauge,
     deferred_bytes: Gauge,
+    batches: Histogram,
     fenced: Vec<(FencedStep, Counter)>,
     renewals: Vec<(RenewalOutcome, Counter)>,
 }
@@ -127,6 +136,7 @@ impl ProcessMetrics {
             records: gauge!("idempotency_records"),
             deferred_operations: gauge!("idempotency_deferred_operations"),
             deferred_bytes: gauge!("idempotency_deferred_bytes"),
+            batches: histogram!("idempotency_batches"),
             // Before the first event: a rate begins at 0.
             fenced: each(
                 FencedStep::ALL,
@@ -195,6 +205,11 @@ impl Metrics {
         process.held.set(number(count.held));
         process.held_oldest.set(oldest.unwrap_or_default().as_secs_f64());
         process.records.set(number(count.records));
+    }
+
+    pub(crate) fn batched(&self, steps: usize, batches: u64) {
+        let batches = usize::try_from(batches).unwrap_or(usize::MAX);
+        self.process().batches.record_many(number(steps), batches);
     }
 
     pub(crate) fn store_failed(&self, error: &StoreError) {

@@ -134,6 +134,11 @@ impl Observer for Observation {
     }
 
     #[cfg(feature = "metrics")]
+    fn batched(&self, steps: usize, batches: u64) {
+        self.metrics.batched(steps, batches);
+    }
+
+    #[cfg(feature = "metrics")]
     fn store_failed(&self, error: &StoreError) {
         self.metrics.store_failed(error);
     }

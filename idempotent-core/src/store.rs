@@ -18,6 +18,7 @@ use crate::{
 };
 
 mod administration;
+mod batch_sizes;
 mod error_class;
 #[cfg(feature = "memory")]
 pub mod memory;
@@ -28,6 +29,7 @@ pub mod url;
 
 pub use crate::error::NoRuntime;
 pub use administration::Administration;
+pub use batch_sizes::BatchSizes;
 pub use error_class::{Cause, ConnectionState, Effect, ErrorClass};
 pub use runtime_thread::RuntimeThread;
 pub(crate) use transactions::commit_if_passed;
@@ -200,6 +202,12 @@ pub trait Store: Send + Sync + 'static {
     fn administration(&self) -> Option<&dyn Administration> {
         None
     }
+
+    /// Returns how many batches of each size were executed so far by this store and its clones in
+    /// this process, or `None` if the store executes each step alone, which is the default.
+    fn batches(&self) -> Option<BatchSizes> {
+        None
+    }
 }
 
 /// A shared store is a store itself.
@@ -257,5 +265,8 @@ impl<S: Store + ?Sized> Store for Arc<S> {
     }
     fn administration(&self) -> Option<&dyn Administration> {
         (**self).administration()
+    }
+    fn batches(&self) -> Option<BatchSizes> {
+        (**self).batches()
     }
 }

@@ -14,8 +14,9 @@ use idempotent_actix::{
     job::{Failure, Job},
     scope::ScopeId,
 };
+use idempotent_sqlite::internals::batched_sqlite;
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
-use test_support::{Fault, Op, Probe, Request, TestApp, wait_for};
+use test_support::{Fault, Op, Probe, Request, TestApp, subjects::sqlite::File, wait_for};
 
 use super::handlers::User;
 
@@ -229,4 +230,31 @@ fn runs_of_jobs_are_counted() {
     run(2);
     let counts = ["ran", "replayed", "key_reused"].map(|outcome| requests(IMPORT.name, outcome));
     assert_eq!(counts, [1.0, 1.0, 1.0]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_sizes_of_batches_are_counted() {
+    recorded();
+    const BATCHED: Job = Job::new("batched");
+    let file = File::new();
+    let store = batched_sqlite(file.open().await);
+    store.migrate().await.unwrap();
+    let idempotency = Idempotency::builder(store).namespace("batches");
+    let idempotency = idempotency.count_every(Some(Duration::from_secs(1))).build();
+    let runs = (0..20u32).map(|number| {
+        let (scope, key) = (ScopeId::global(), Key::from_text(number.to_string()).unwrap());
+        let work = |_| async { Ok::<_, Failure>(7) };
+        idempotency.run(&BATCHED, &scope, &key, &number, work)
+    });
+    for done in futures_util::future::join_all(runs).await {
+        assert!(!done.unwrap().replayed);
+    }
+    let started = Instant::now();
+    // Each run is a claim and a completion.
+    while value("idempotency_batches_sum") != Some(40.0) {
+        assert!(started.elapsed() < Duration::from_secs(30), "{}", recorded().render());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let batches = value("idempotency_batches_count").unwrap();
+    assert!((1.0..40.0).contains(&batches), "{batches}");
 }

@@ -8,6 +8,7 @@
     reason = "helpers of tests are tests"
 )]
 
+mod batch_sizes;
 mod columns;
 mod conformance;
 mod connecting;

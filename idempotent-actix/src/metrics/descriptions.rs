@@ -22,6 +22,7 @@ pub(super) fn describe() {
     ] {
         describe_histogram!(name, Unit::Seconds, text);
     }
+    describe_histogram!("idempotency_batches", Unit::Count, "The steps in each batch of a store.");
     for (name, unit, text) in [
         ("idempotency_in_flight", Unit::Count, "Attempts of this process that have not ended."),
         ("idempotency_held", Unit::Count, "Records of the store that are held."),

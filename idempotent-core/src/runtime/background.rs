@@ -19,7 +19,7 @@ use super::{
     store_calls::StoreCalls,
     timing::jittered,
 };
-use crate::error::StoreError;
+use crate::{error::StoreError, store::BatchSizes};
 
 /// The maximum number of renewal rounds in progress at the same time.
 const ROUNDS: usize = 4;
@@ -165,23 +165,37 @@ async fn purge_batch(store: &StoreCalls) -> bool {
     }
 }
 
-/// Counts the records of the store for the observer.
+/// Counts the records of the store, and its batches, for the observer.
 async fn count(deferrals: Weak<Deferrals>) {
     let every = deferrals.upgrade().and_then(|deferrals| deferrals.options().count_every);
     let Some(every) = every else { return };
+    let mut batches = BatchSizes::default();
     loop {
         tokio::time::sleep(jittered(every.max(COUNT_PAUSE))).await;
         let Some(deferrals) = deferrals.upgrade() else { return };
-        let counted = spawn_local(async move { count_once(deferrals.store()).await }).await;
-        if let Ok(false) = counted {
-            return;
+        let counted = batches.clone();
+        let counting = spawn_local(async move {
+            let counted = count_batches(deferrals.store(), counted);
+            count_once(deferrals.store()).await;
+            counted
+        });
+        if let Ok(counted) = counting.await {
+            batches = counted;
         }
     }
 }
 
-/// Returns whether the store counts its records.
-async fn count_once(store: &StoreCalls) -> bool {
-    let Some(administration) = store.store().administration() else { return false };
+/// Tells the observer of the batches since those that were counted before.
+fn count_batches(store: &StoreCalls, before: BatchSizes) -> BatchSizes {
+    let Some(batches) = store.store().batches() else { return before };
+    for (steps, batches) in batches.since(&before).iter() {
+        store.observe(|observer| observer.batched(steps, batches));
+    }
+    batches
+}
+
+async fn count_once(store: &StoreCalls) {
+    let Some(administration) = store.store().administration() else { return };
     let limit = store.timeout().saturating_mul(PURGE_TIMEOUTS);
     match store.limit_to("count", limit, administration.count()).await {
         Ok(count) => store.observe(|observer| observer.counted(&count)),
@@ -190,7 +204,6 @@ async fn count_once(store: &StoreCalls) -> bool {
             tracing::warn!(%error, cause, "counting the records failed; retrying later");
         }
     }
-    true
 }
 
 #[cfg(test)]

@@ -86,6 +86,13 @@ pub trait Observer: Send + Sync + 'static {
         let _ = count;
     }
 
+    /// The store has executed this many batches of this many steps each, of all runtimes that use
+    /// it or a clone of it in this process. Called as often as [`counted`](Self::counted), for each
+    /// size that has occurred since, if the store executes [batches](crate::Store::batches).
+    fn batched(&self, steps: usize, batches: u64) {
+        let _ = (steps, batches);
+    }
+
     /// A call to the store has failed, or had no outcome in time. [`StoreError::operation`] names
     /// the step.
     fn store_failed(&self, error: &StoreError) {

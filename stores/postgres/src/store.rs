@@ -26,7 +26,7 @@ use idempotent_core::{
         AuditEntry, Claim, ClaimOutcome, Fence, Note, RenewOutcome, Renewal, Resolution,
         ResolveOutcome, ResumablePage, Snapshot,
     },
-    store::{Administration, Store, Transaction, TransactionClaim, Transactions},
+    store::{Administration, BatchSizes, Store, Transaction, TransactionClaim, Transactions},
 };
 use idempotent_sql::fence;
 
@@ -270,6 +270,10 @@ impl Store for PostgresStore {
 
     fn administration(&self) -> Option<&dyn Administration> {
         Some(&self.engine)
+    }
+
+    fn batches(&self) -> Option<BatchSizes> {
+        Some(self.groups.claims.sizes().and(&self.groups.completions.sizes()))
     }
 }
 

@@ -18,6 +18,8 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
+use idempotent_core::store::BatchSizes;
+
 pub use self::batches::{Batch, Batches, Reply};
 use super::pool::ACQUIRE_TIMEOUT;
 
@@ -102,6 +104,7 @@ struct State<S, R> {
     queue: VecDeque<Queued<S, R>>,
     next_ticket: u64,
     counts: BatchCounts,
+    sizes: BatchSizes,
 }
 
 /// A task that executes batches, one after the other.
@@ -146,6 +149,7 @@ impl<S: GroupedStep, R> GroupCommit<S, R> {
             queue: VecDeque::new(),
             next_ticket: 0,
             counts: BatchCounts::default(),
+            sizes: BatchSizes::default(),
         };
         Arc::new(Self { limits, state: Mutex::new(state) })
     }
@@ -207,6 +211,11 @@ impl<S: GroupedStep, R> GroupCommit<S, R> {
     /// What the batches have done so far.
     pub fn counts(&self) -> BatchCounts {
         self.state().counts
+    }
+
+    /// How many batches of each size were executed so far.
+    pub fn sizes(&self) -> BatchSizes {
+        self.state().sizes.clone()
     }
 
     fn enter(self: &Arc<Self>, step: impl FnOnce() -> S) -> Entered<'_, S, R> {

@@ -21,7 +21,7 @@ use idempotent_core::{
         AuditEntry, Claim, ClaimOutcome, Fence, Note, RenewOutcome, Renewal, Resolution,
         ResolveOutcome, ResumablePage, Snapshot,
     },
-    store::{Administration, Store, Transactions},
+    store::{Administration, BatchSizes, Store, Transactions},
 };
 use idempotent_sql::{
     fence, snapshot,
@@ -268,5 +268,9 @@ impl Store for SqliteStore {
 
     fn administration(&self) -> Option<&dyn Administration> {
         Some(&self.engine)
+    }
+
+    fn batches(&self) -> Option<BatchSizes> {
+        Some(self.engine.group.sizes())
     }
 }

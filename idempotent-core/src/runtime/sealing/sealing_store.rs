@@ -16,7 +16,7 @@ use crate::{
     },
     record_id::RecordId,
     short_text::ShortText,
-    store::{Administration, Store, Transaction, TransactionClaim, Transactions},
+    store::{Administration, BatchSizes, Store, Transaction, TransactionClaim, Transactions},
 };
 
 /// A store that seals what it is given, and opens what it returns. The lists for operators have
@@ -118,6 +118,10 @@ impl Store for SealingStore {
 
     fn administration(&self) -> Option<&dyn Administration> {
         self.store.administration()
+    }
+
+    fn batches(&self) -> Option<BatchSizes> {
+        self.store.batches()
     }
 }
 

@@ -109,6 +109,7 @@ impl<S: GroupedStep, R> Batches<S, R> {
         tracing::trace!(steps = batch.len(), bytes, "executing a batch");
         state.counts.batches += 1;
         state.counts.steps += batch.len();
+        state.sizes.count(batch.len());
         batch
     }
 }
