@@ -82,7 +82,7 @@ where
     call().await
 }
 
-/// Limits the time of a call to the store. The outcome of a call that exceeds it is unknown, and the
+/// Limits the time of a call to the store. The outcome of a call that exceeds it is unknown; its
 /// error names the step.
 pub(super) fn with_timeout<T>(
     step: &'static str,
