@@ -65,7 +65,26 @@ pub(crate) fn main(options: &Options, count: Option<Count>) {
     if options.statements {
         statements::start_counting();
     }
+    #[cfg(feature = "metrics")]
+    record_metrics();
     actix_web::rt::System::new().block_on(serve(options, count));
+}
+
+/// Installs a recorder, as an application does.
+#[cfg(feature = "metrics")]
+fn record_metrics() {
+    use metrics_exporter_prometheus::PrometheusBuilder;
+
+    let buckets = &idempotent_actix::metrics::SECONDS_BUCKETS;
+    let recorder = PrometheusBuilder::new().set_buckets(buckets).unwrap().install_recorder();
+    // As in an application that is asked for its metrics, which empties the recorder's buffers.
+    let handle = recorder.unwrap();
+    std::thread::spawn(move || {
+        loop {
+            std::thread::sleep(Duration::from_secs(5));
+            handle.run_upkeep();
+        }
+    });
 }
 
 async fn serve(options: &Options, count: Option<Count>) {

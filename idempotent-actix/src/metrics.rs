@@ -36,6 +36,7 @@
 
 use std::{
     collections::HashMap,
+    hash::BuildHasherDefault,
     sync::{Arc, OnceLock, PoisonError, RwLock},
 };
 
@@ -49,6 +50,9 @@ use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 use crate::outcome::RequestOutcome;
 
 mod descriptions;
+mod name_hasher;
+
+use self::name_hasher::NameHasher;
 
 /// Bounds of the buckets for the histograms, in seconds: from half a millisecond to ten seconds.
 /// Pass them to the exporter, which cannot know them.
@@ -74,7 +78,7 @@ const OTHER: &str = "other";
 /// The handles of all metrics, each made when it is first needed.
 #[derive(Default)]
 pub(crate) struct Metrics {
-    operations: RwLock<HashMap<Box<str>, Arc<OperationMetrics>>>,
+    operations: RwLock<HashMap<Box<str>, Arc<OperationMetrics>, BuildHasherDefault<NameHasher>>>,
     other: OnceLock<Arc<OperationMetrics>>,
     process: OnceLock<ProcessMetrics>,
 }
