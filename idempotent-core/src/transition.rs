@@ -37,7 +37,7 @@ mod events;
 mod operators;
 
 pub use events::{Change, Event, EventOutcome};
-pub use operators::{OPERATOR, remove, replace, resolve, tell};
+pub use operators::{OPERATOR, append_history, remove, replace, resolve};
 
 /// Takes one step of the state machine: returns what happens to the record, and the outcome of the
 /// event. `None` is an absent record.
@@ -63,7 +63,7 @@ pub fn transition(
         }
         Event::Remove(removal) => with(EventOutcome::Changed, remove(record, &removal, now)),
         Event::Replace(replacement) => with(EventOutcome::Changed, replace(record, replacement)),
-        Event::Tell(kind) => (tell(record, kind, now), EventOutcome::Told),
+        Event::Append(kind) => (append_history(record, kind, now), EventOutcome::Appended),
         Event::Purge => match record {
             Some(record) if record.is_expired(now) => (Change::Remove, EventOutcome::Purge(true)),
             // The record stays until its lease has expired. The lease is shortened if it was

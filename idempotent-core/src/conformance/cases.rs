@@ -3,6 +3,7 @@
 use super::Case;
 
 mod administering;
+mod appending;
 mod claiming;
 mod claiming_in_transactions;
 mod completing;
@@ -15,7 +16,6 @@ mod noting;
 mod racing;
 mod renewing;
 mod setting_back;
-mod telling;
 mod transacting;
 
 macro_rules! cases {
@@ -75,7 +75,7 @@ cases! {
         a_takeover_keeps_the_notes,
         an_expired_key_starts_without_notes,
         after_the_point_of_no_return_the_key_is_held,
-        an_abandoned_attempt_that_is_past_the_point_of_no_return_is_held,
+        an_attempt_abandoned_past_the_point_of_no_return_is_held,
         an_abandoned_operation_with_an_input_is_resumable,
         operations_are_resumed_by_their_name,
         every_abandoned_operation_is_on_a_page,
@@ -93,7 +93,7 @@ cases! {
         a_resolution_needs_the_owner_that_was_seen,
         a_late_owner_is_fenced_by_a_resolution,
     }
-    telling {
+    appending {
         a_history_tells_of_each_attempt_and_of_its_end,
         a_history_tells_what_an_operator_has_decided,
         a_history_starts_with_the_first_claim,

@@ -260,9 +260,9 @@ impl KeyUnderTest {
         Some(administration.replace(&self.id, replacement).await.unwrap())
     }
 
-    pub(super) async fn tell(&self, kind: Kind) -> Option<()> {
+    pub(super) async fn append_history(&self, kind: Kind) -> Option<()> {
         let administration = self.fixture.store().administration()?;
-        administration.tell(&self.id, kind).await.unwrap();
+        administration.append_history(&self.id, kind).await.unwrap();
         Some(())
     }
 

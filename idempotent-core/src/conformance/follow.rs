@@ -169,7 +169,7 @@ impl Pair {
                 let replacement = self.replacement(key, owner, becomes, seen);
                 self.replace(key, &replacement, at).await;
             }
-            Action::Tell { key, kind } => self.tell(key, kind, at).await,
+            Action::Append { key, kind } => self.append_history(key, kind, at).await,
             Action::Purge => self.purge(at).await,
             Action::Advance => {
                 self.fixture.advance_a_tick().await;
@@ -199,10 +199,10 @@ impl Pair {
         }
     }
 
-    async fn tell(&mut self, key: u8, kind: u8, at: usize) {
+    async fn append(&mut self, key: u8, kind: u8, at: usize) {
         let kind = Kind::ALL[usize::from(kind) % Kind::ALL.len()];
-        if self.key(key).tell(kind).await.is_some() {
-            self.expect(key, &Event::Tell(kind), &EventOutcome::Told, at);
+        if self.key(key).append_history(kind).await.is_some() {
+            self.expect(key, &Event::Append(kind), &EventOutcome::Appended, at);
         }
     }
 

@@ -96,7 +96,7 @@ pub enum Action {
         seen: bool,
     },
     /// The runtime adds an entry to the history of a record.
-    Tell {
+    Append {
         /// Which key.
         key: u8,
         /// Which entry: the number of its kind, modulo the number of kinds.
@@ -146,7 +146,7 @@ fn random_action(random: &mut fastrand::Rng) -> Action {
         12 => Action::SetBack { ticks: random.u8(1..3) },
         16 => Action::Remove { key, owner, live: random.u8(..4) == 0 },
         17 => Action::Replace { key, owner, becomes: recording, seen: random.u8(..4) > 0 },
-        18 => Action::Tell { key, kind: recording },
+        18 => Action::Append { key, kind: recording },
         _ => Action::Advance,
     }
 }

@@ -189,9 +189,9 @@ impl RenewalOutcome {
     }
 }
 
-/// Tells an observer something. Its panic must not end an attempt.
-pub(super) fn tell(observer: &dyn Observer, tell: impl FnOnce(&dyn Observer)) {
-    if catch_unwind(AssertUnwindSafe(|| tell(observer))).is_err() {
+/// Calls an observer. Its panic must not end an attempt.
+pub(super) fn notify(observer: &dyn Observer, call: impl FnOnce(&dyn Observer)) {
+    if catch_unwind(AssertUnwindSafe(|| call(observer))).is_err() {
         tracing::error!("an `Observer` panicked");
     }
 }

@@ -101,7 +101,9 @@ impl Renewer {
                     if self.apply(renewal, outcome, sent) == Applied::Lost {
                         self.store.observe(|observer| observer.fenced(FencedStep::Renewal));
                         let (store, id) = (self.store.clone(), renewal.lease.id);
-                        spawn_local(async move { store.tell(&id, Kind::RenewalLost).await });
+                        spawn_local(
+                            async move { store.append_history(&id, Kind::RenewalLost).await },
+                        );
                     }
                 }
                 true

@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// The time limit of an entry in a history, for which a client may wait.
-const TELL_TIMEOUT: Duration = Duration::from_secs(1);
+const APPEND_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The store of a runtime. Every call has a time limit, and is refused in a forked process.
 #[derive(Clone)]
@@ -86,10 +86,10 @@ impl StoreCalls {
         self.process
     }
 
-    /// Tells the observer something, if there is one.
-    pub(super) fn observe(&self, tell: impl FnOnce(&dyn Observer)) {
+    /// Calls the observer, if there is one.
+    pub(super) fn observe(&self, call: impl FnOnce(&dyn Observer)) {
         if let Some(observer) = &self.observer {
-            observer::tell(&**observer, tell);
+            observer::notify(&**observer, call);
         }
     }
 
@@ -102,11 +102,11 @@ impl StoreCalls {
     pub(super) fn measured(
         &self,
         since: Option<Instant>,
-        tell: impl FnOnce(&dyn Observer, Duration),
+        call: impl FnOnce(&dyn Observer, Duration),
     ) {
         if let Some(since) = since {
             let took = self.environment.now().duration_since(since);
-            self.observe(|observer| tell(observer, took));
+            self.observe(|observer| call(observer, took));
         }
     }
 
@@ -176,14 +176,15 @@ impl StoreCalls {
         })
     }
 
-    /// Adds to the history of a record what its store cannot see. A failure costs the entry only.
-    pub(super) async fn tell(&self, id: &RecordId, kind: Kind) {
+    /// Appends to a record's history what its store cannot see. If that fails, the entry is missing.
+    pub(super) async fn append_history(&self, id: &RecordId, kind: Kind) {
         let Some(administration) = self.store.administration() else { return };
-        let limit = self.timeout.min(TELL_TIMEOUT);
-        if let Err(error) = self.limit_to("tell", limit, administration.tell(id, kind)).await {
+        let limit = self.timeout.min(APPEND_TIMEOUT);
+        let append = administration.append_history(id, kind);
+        if let Err(error) = self.limit_to("append", limit, append).await {
             tracing::debug!(
                 id = %id.short(), %error, ?kind,
-                "adding to the history of a record failed; the entry is missing"
+                "appending to the history of a record failed; the entry is missing"
             );
         }
     }

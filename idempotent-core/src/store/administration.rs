@@ -15,9 +15,9 @@ use crate::{
 /// What operators need of a store: lists of records, counts, removals, and the log of operators'
 /// decisions.
 ///
-/// Requests call only [`tell`](Self::tell). The other methods may take longer than those of
-/// [`Store`](crate::Store), but a store must not slow down every request for them: it keeps an
-/// index of the [watched](Self::watched) records only.
+/// Requests call only [`append_history`](Self::append_history). The other methods may take longer
+/// than those of [`Store`](crate::Store), but a store must not slow down every request for them: it
+/// keeps an index of the [watched](Self::watched) records only.
 ///
 /// Scans include records that have expired and are not purged yet, because their bytes are still
 /// there. The other lists may include them.
@@ -79,8 +79,8 @@ pub trait Administration: Send + Sync {
     /// [`transition::replace`](crate::transition::replace) defines the outcomes.
     async fn replace(&self, id: &RecordId, replacement: &Replacement) -> Result<bool, StoreError>;
 
-    /// Adds an entry to the history of a record, if the record exists. A client may wait for it.
-    async fn tell(&self, id: &RecordId, kind: Kind) -> Result<(), StoreError>;
+    /// Appends an entry to the history of a record, if the record exists. A client may wait for it.
+    async fn append_history(&self, id: &RecordId, kind: Kind) -> Result<(), StoreError>;
 
     /// Counts the records: the [watched](Self::watched) ones exactly, and all of them as exactly as
     /// is possible without reading the whole store.

@@ -48,8 +48,8 @@ pub enum Event<'a> {
     Remove(Removal),
     /// An operator replaces bytes of the record.
     Replace(&'a Replacement),
-    /// The runtime adds this to the history.
-    Tell(Kind),
+    /// The runtime appends this to the history.
+    Append(Kind),
     /// The store removes expired records.
     Purge,
 }
@@ -72,7 +72,7 @@ impl fmt::Debug for Event<'_> {
             }
             Self::Remove(removal) => f.debug_tuple("Remove").field(removal).finish(),
             Self::Replace(replacement) => f.debug_tuple("Replace").field(replacement).finish(),
-            Self::Tell(kind) => f.debug_tuple("Tell").field(kind).finish(),
+            Self::Append(kind) => f.debug_tuple("Append").field(kind).finish(),
             Self::Purge => f.write_str("Purge"),
         }
     }
@@ -89,8 +89,8 @@ pub enum EventOutcome {
     Resolve(ResolveOutcome),
     /// The outcome of [`Event::Remove`] and [`Event::Replace`]: whether the record was changed.
     Changed(bool),
-    /// [`Event::Tell`] has no outcome.
-    Told,
+    /// [`Event::Append`] has no outcome.
+    Appended,
     /// The outcome of [`Event::Purge`]: whether the record was removed.
     Purge(bool),
 }

@@ -211,7 +211,7 @@ impl World<'_> {
             outcome @ (EventOutcome::Fence(_)
             | EventOutcome::Resolve(_)
             | EventOutcome::Changed(_)
-            | EventOutcome::Told
+            | EventOutcome::Appended
             | EventOutcome::Purge(_)) => {
                 panic!("{outcome:?}")
             }

@@ -1,4 +1,4 @@
-//! The events of operators: decisions about a record, and what is added to its history.
+//! The events of operators: decisions about a record, and what is appended to its history.
 
 use bytes::Bytes;
 
@@ -94,9 +94,9 @@ pub fn replace(record: Option<&Record>, replacement: &Replacement) -> (Change, b
     (Change::Put(Record { state, notes, ..record.clone() }), true)
 }
 
-/// Adds an entry to the history of a record in any state, even of an expired one, whose history is
-/// not read again.
+/// Appends an entry to the history of a record in any state, even of an expired one, whose history
+/// is not read again.
 #[must_use]
-pub fn tell(record: Option<&Record>, kind: Kind, now: Timestamp) -> Change {
+pub fn append_history(record: Option<&Record>, kind: Kind, now: Timestamp) -> Change {
     record.map_or(Change::Keep, |record| Change::Put(record.clone().told(kind, now)))
 }

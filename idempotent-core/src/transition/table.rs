@@ -46,7 +46,7 @@ const EVENTS: [&str; 18] = [
     "remove:any",
     "replace:seen",
     "replace:other",
-    "tell",
+    "append",
     "purge",
 ];
 
@@ -198,7 +198,7 @@ fn step(combination: [&str; 7]) -> (Change, EventOutcome) {
         "remove:completed" => Event::Remove(Removal::of_completed(MINE)),
         "remove:any" => Event::Remove(Removal::of_any(MINE)),
         "replace:seen" | "replace:other" => Event::Replace(&replacement),
-        "tell" => Event::Tell(Kind::Fenced),
+        "append" => Event::Append(Kind::Fenced),
         _ => Event::Purge,
     };
     transition(record.as_ref(), &event, NOW)
@@ -236,19 +236,21 @@ fn change(word: &str, combination: [&str; 7]) -> Change {
             attempt: 4,
             lease: LEASE,
             lease_until: NOW.after(LEASE),
-            history: told(Kind::TakenOver),
+            history: appended(Kind::TakenOver),
             ..old
         }),
         "expire" => put(|old| Record {
             lease_until: Timestamp::EPOCH,
-            history: told(Kind::Abandoned),
+            history: appended(Kind::Abandoned),
             ..old
         }),
         "same" => put(|old| old),
         "note" => put(with_notes),
         "note-hold" => put(|old| Record { abandoned: Abandoned::Hold, ..with_notes(old) }),
-        "hold" => put(|old| Record { state: RecordState::Held, history: told(Kind::Held), ..old }),
-        "tell" => put(|old| Record { history: told(Kind::Fenced), ..old }),
+        "hold" => {
+            put(|old| Record { state: RecordState::Held, history: appended(Kind::Held), ..old })
+        }
+        "append" => put(|old| Record { history: appended(Kind::Fenced), ..old }),
         "replace" => put(|old| Record {
             state: RecordState::Completed(Bytes::from_static(b"sealed")),
             ..with_input(old)
@@ -263,12 +265,12 @@ fn change(word: &str, combination: [&str; 7]) -> Change {
 }
 
 /// The history of an existing record after the event.
-fn told(kind: Kind) -> History {
+fn appended(kind: Kind) -> History {
     OLD_HISTORY.with(kind, NOW)
 }
 
 fn by_operator(old: Record) -> Record {
-    Record { owner: OPERATOR, history: told(Kind::Resolved), ..with_recording(old) }
+    Record { owner: OPERATOR, history: appended(Kind::Resolved), ..with_recording(old) }
 }
 
 fn with_input(old: Record) -> Record {
@@ -282,7 +284,7 @@ fn with_recording(old: Record) -> Record {
         completed_at: Some(NOW),
         status: Some(201),
         notes: Notes { reference: Some(text("reference")), ..Notes::default() },
-        history: told(Kind::Completed),
+        history: appended(Kind::Completed),
         ..old
     }
 }
@@ -311,7 +313,7 @@ fn outcome(word: &str) -> EventOutcome {
         "spared" => return EventOutcome::Purge(false),
         "changed" => return EventOutcome::Changed(true),
         "unchanged" => return EventOutcome::Changed(false),
-        "told" => return EventOutcome::Told,
+        "appended" => return EventOutcome::Appended,
         "completed" => {
             ClaimOutcome::Rejected(Rejection::Completed(Bytes::from_static(b"the first recording")))
         }

@@ -105,12 +105,13 @@ impl Administration for Engine {
         on_io_thread("replace", replaced).await
     }
 
-    async fn tell(&self, id: &RecordId, kind: Kind) -> Result<(), StoreError> {
-        let told = async {
-            let statement = self.statements("tell").await?.steps.tell(id, kind);
-            self.change("tell", statement, Resend::UnlessLost).await
+    async fn append_history(&self, id: &RecordId, kind: Kind) -> Result<(), StoreError> {
+        let appended = async {
+            let statement =
+                self.statements("append to the history").await?.steps.append_history(id, kind);
+            self.change("append to the history", statement, Resend::UnlessLost).await
         };
-        on_io_thread("tell", told).await.map(drop)
+        on_io_thread("append to the history", appended).await.map(drop)
     }
 
     async fn measure(&self) -> Result<StoreFacts, StoreError> {

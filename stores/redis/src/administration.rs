@@ -123,12 +123,12 @@ impl Administration for RedisStore {
         replaced.map(|fence| fence == Fence::Passed).map_err(of("replace"))
     }
 
-    async fn tell(&self, id: &RecordId, kind: Kind) -> Result<(), StoreError> {
+    async fn append_history(&self, id: &RecordId, kind: Kind) -> Result<(), StoreError> {
         let letter = [kind.letter()];
         let how = (ConnectionRole::Requests, SendAgain::Never);
-        let (script, record) = (&self.engine.scripts.tell, (id, Beside::Nothing));
-        let told = self.engine.call(how, script, record, &[Arg::Bytes(&letter)]).await;
-        told.map(drop).map_err(of("tell"))
+        let (script, record) = (&self.engine.scripts.append_history, (id, Beside::Nothing));
+        let appended = self.engine.call(how, script, record, &[Arg::Bytes(&letter)]).await;
+        appended.map(drop).map_err(of("append to the history"))
     }
 
     async fn measure(&self) -> Result<StoreFacts, StoreError> {

@@ -167,8 +167,8 @@ mod tests {
         assert_eq!(completed.first_seen, created);
         let completed_at = created.after(Duration::from_millis(10_000));
         assert_eq!(completed.completed_at, Some(completed_at));
-        let told = History::EMPTY.with(Kind::Claimed, created);
-        assert_eq!(completed.history, told.with(Kind::Completed, completed_at));
+        let appended = History::EMPTY.with(Kind::Claimed, created);
+        assert_eq!(completed.history, appended.with(Kind::Completed, completed_at));
         let settled = with_absolute_times(record, created.after(claim().ttl).after(GRACE));
         assert_eq!(settled.first_seen, created);
         assert_eq!(settled.lease_until, created.after(claim().lease));

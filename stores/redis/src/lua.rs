@@ -67,7 +67,7 @@ scripts! {
     check: " flags=allow-oom", "check.lua";
     remove: " flags=allow-oom", "record.lua", "remove.lua";
     replace: " flags=allow-oom", "record.lua", "replace.lua";
-    tell: " flags=allow-oom", "record.lua", "tell.lua";
+    append_history: " flags=allow-oom", "record.lua", "append_history.lua";
     watch: " flags=allow-oom", "watch.lua";
     unwatch: " flags=allow-oom", "record.lua", "unwatch.lua";
     mend: " flags=allow-oom", "record.lua", "mend.lua";

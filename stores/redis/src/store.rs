@@ -23,8 +23,8 @@ use idempotent_core::{
 ///
 /// Claims and recordings are as durable as the server: with `appendonly no` a restart loses all of
 /// them. A failover loses whatever had not reached the promoted replica, and an operation whose
-/// record is lost can run again; [`wait_for_replicas`](RedisOptions::wait_for_replicas) together with
-/// `min-replicas-to-write` [prevents] that if there is one replica.
+/// record is lost can run again; [`wait_for_replicas`](RedisOptions::wait_for_replicas) together
+/// with `min-replicas-to-write` [prevents] that if there is one replica.
 ///
 /// The store refuses a server that is older than 7.0, that is a replica, or whose
 /// `maxmemory-policy` is not `noeviction`. A full server refuses new claims, but still accepts the

@@ -106,7 +106,7 @@ async fn call_all(store: &RedisStore) -> Result<(), StoreError> {
     store.note(&own, &input).await?;
     store.resumable(&ShortText::EMPTY, None, 10).await?;
     store.look_up(&id).await?;
-    store.tell(&id, Kind::Fenced).await?;
+    store.append_history(&id, Kind::Fenced).await?;
     let replacement = Replacement::new(own.owner, Contents::default(), Contents::default());
     store.replace(&id, &replacement).await?;
     store.abandon(&own, Abandoned::Hold).await?;

@@ -25,7 +25,7 @@ macro_rules! for_each_step {
         $macro! {
             read, existing, claim, take_over, hold, shorten, renew, note, complete, release,
             abandon, resolve_complete, resolve_release, purge, keep, shorten_expired, resumable,
-            watched, scan, find, remove, replace, tell, count, audit,
+            watched, scan, find, remove, replace, append_history, count, audit,
             measure,
         }
     };

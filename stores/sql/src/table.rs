@@ -43,9 +43,9 @@ impl TableName {
         &self.0
     }
 
-    /// Replaces `{table}`, `{now}` and `{told:…}` in a statement.
+    /// Replaces `{table}`, `{now}` and `{appended:…}` in a statement.
     pub fn fill(&self, statement: &str, dialect: &Dialect) -> String {
-        dialect.fill_told(statement).replace("{table}", &self.0).replace("{now}", dialect.now)
+        dialect.fill_appended(statement).replace("{table}", &self.0).replace("{now}", dialect.now)
     }
 }
 
@@ -57,20 +57,20 @@ pub struct Dialect {
     /// The history of a record with one more entry, of which the latest are kept: `{letter}` is an
     /// expression for its letter, `{now}` its time, and `{characters}` the number of characters
     /// that are kept.
-    pub told: &'static str,
+    pub appended: &'static str,
 }
 
 impl Dialect {
-    /// Replaces `{told:letter}` in a statement with the history that has one more entry. `letter`
-    /// is an expression.
+    /// Replaces `{appended:letter}` in a statement with the history that has one more entry.
+    /// `letter` is an expression.
     #[must_use]
-    pub fn fill_told(&self, statement: &str) -> String {
-        let told = self.told.replace("{characters}", &History::MAX_CHARACTERS.to_string());
-        let mut parts = statement.split("{told:");
+    pub fn fill_appended(&self, statement: &str) -> String {
+        let appended = self.appended.replace("{characters}", &History::MAX_CHARACTERS.to_string());
+        let mut parts = statement.split("{appended:");
         let mut filled = parts.next().unwrap_or_default().to_owned();
         for part in parts {
             let (letter, rest) = part.split_once('}').unwrap_or((part, ""));
-            filled.extend([&told.replace("{letter}", letter), rest]);
+            filled.extend([&appended.replace("{letter}", letter), rest]);
         }
         filled
     }
@@ -249,8 +249,8 @@ mod tests {
 
     #[test]
     fn every_placeholder_is_filled() {
-        let dialect = Dialect { now: "clock()", told: "last({letter} + {now}, {characters})" };
-        let text = "SET a = {told:'d'}, b = {told:'h'} FROM {table} WHERE c < {now}";
+        let dialect = Dialect { now: "clock()", appended: "last({letter} + {now}, {characters})" };
+        let text = "SET a = {appended:'d'}, b = {appended:'h'} FROM {table} WHERE c < {now}";
         assert_eq!(
             TableName::default().fill(text, &dialect),
             "SET a = last('d' + clock(), 192), b = last('h' + clock(), 192) \

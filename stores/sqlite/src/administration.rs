@@ -130,8 +130,10 @@ impl Administration for Engine {
         Ok(self.write("replace", statement).await? != 0)
     }
 
-    async fn tell(&self, id: &RecordId, kind: Kind) -> Result<(), StoreError> {
-        self.write("tell", || self.statements.steps.tell(id, kind)).await.map(drop)
+    async fn append_history(&self, id: &RecordId, kind: Kind) -> Result<(), StoreError> {
+        self.write("append to the history", || self.statements.steps.append_history(id, kind))
+            .await
+            .map(drop)
     }
 
     async fn count(&self) -> Result<RecordCount, StoreError> {

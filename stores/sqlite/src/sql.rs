@@ -22,7 +22,7 @@ pub(crate) const SETTINGS: &str = include_str!("sql/connection.sql");
 const DIALECT: Dialect = Dialect {
     // Constant within a statement.
     now: "CAST(unixepoch('subsec') * 1000 AS INTEGER)",
-    told: "substr(history || {letter} || printf('%011x', {now}), -{characters})",
+    appended: "substr(history || {letter} || printf('%011x', {now}), -{characters})",
 };
 
 macro_rules! files {

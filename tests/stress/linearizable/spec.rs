@@ -75,7 +75,7 @@ impl SequentialSpec for Key {
             EventOutcome::Fence(fence) => CallResult::Fence(fence),
             EventOutcome::Resolve(_)
             | EventOutcome::Changed(_)
-            | EventOutcome::Told
+            | EventOutcome::Appended
             | EventOutcome::Purge(_) => unreachable!("there is neither an operator nor a purge"),
         }
     }

@@ -180,7 +180,7 @@ impl Key {
             }
             EventOutcome::Resolve(ResolveOutcome::Conflict)
             | EventOutcome::Changed(_)
-            | EventOutcome::Told => {}
+            | EventOutcome::Appended => {}
             EventOutcome::Purge(removed) => self.saw(Seen::Purged, *removed),
         }
     }

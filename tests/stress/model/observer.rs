@@ -111,7 +111,7 @@ impl Observer {
             EventOutcome::Purge(true) => self.purged(before),
             EventOutcome::Resolve(ResolveOutcome::Conflict)
             | EventOutcome::Changed(_)
-            | EventOutcome::Told
+            | EventOutcome::Appended
             | EventOutcome::Purge(false) => {}
         }
         self.expect(Invariant::I1, self.left.iter().filter(|left| **left > 0).count() <= 1);

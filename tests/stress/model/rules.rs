@@ -143,7 +143,7 @@ pub(super) fn unfenced(
         Event::Abandon(_, policy) => Event::Abandon(owner, *policy),
         Event::Resolve(_, resolution) => Event::Resolve(owner, resolution),
         Event::Claim(claim) => Event::Claim(claim),
-        Event::Remove(_) | Event::Replace(_) | Event::Tell(_) | Event::Purge => event.clone(),
+        Event::Remove(_) | Event::Replace(_) | Event::Append(_) | Event::Purge => event.clone(),
     };
     transition(record, &event, now)
 }

@@ -4,8 +4,20 @@ use super::{Mutant, detectors::DetectedBy, files, no_ops::NoOp, postgres, read, 
 
 const SQL: &[&str] = &["WHERE", "AND", "CASE"];
 /// With what a script owes to histories, to the watch list and to the log.
-const LUA: &[&str] =
-    &["and", "or", "not", "==", "~=", "<=", "<", ">", "tell", "watch", "unwatch", "log_from"];
+const LUA: &[&str] = &[
+    "and",
+    "or",
+    "not",
+    "==",
+    "~=",
+    "<=",
+    "<",
+    ">",
+    "append_history",
+    "watch",
+    "unwatch",
+    "log_from",
+];
 /// Files with schema or settings, which are not steps of the protocol, and those that show people
 /// counts and the log.
 const NOT_STEPS: &[&str] = &[

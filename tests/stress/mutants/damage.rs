@@ -61,8 +61,8 @@ async fn is_accepted_by_redis(server: &Redis, variant: Variant) -> bool {
     // Neither completed nor noted, with an operation of two bytes, and with one entry in the
     // history or none.
     let times = [0, 0, 0, 9, 9, 9, 9, 9].repeat(4);
-    let told = [[0; 10].as_slice(), &[2, 0, 0, 0, 12], &[0; 8], b"opc0000000000a"].concat();
-    let head = [first.as_slice(), &times, &told].concat();
+    let history = [[0; 10].as_slice(), &[2, 0, 0, 0, 12], &[0; 8], b"opc0000000000a"].concat();
+    let head = [first.as_slice(), &times, &history].concat();
     let rest = [[0; 10].as_slice(), &[2, 0], &[0; 11], b"op"].concat();
     assert_eq!(head.len(), 114 + 14);
     let other = |at: usize, byte| {

@@ -161,8 +161,8 @@ impl DecidedWrite {
         let text = parameters.fold(text.to_owned(), |text, (number, value)| {
             text.replace(&format!("?{number}"), &value).replace(&format!("${number}"), &value)
         });
-        text.replace("{told:'t'}", "history")
-            .replace("{told:'h'}", "history")
+        text.replace("{appended:'t'}", "history")
+            .replace("{appended:'h'}", "history")
             .replace("{now}", &now.as_millis().to_string())
             .replace("{table}", database.table())
             .replace("{schema}", "")

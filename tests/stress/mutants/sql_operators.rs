@@ -8,7 +8,7 @@ use super::{
 };
 
 const WATCHED: &str = "what_can_be_held_is_watched";
-const TOLD: &str = "a_history_tells_of_each_attempt_and_of_its_end";
+const APPENDED: &str = "a_history_tells_of_each_attempt_and_of_its_end";
 const REMOVED_LIVE: &str = "a_live_record_is_removed_only_if_it_may_be";
 const HELD: &str = "a_key_that_is_held_past_its_ttl_is_live";
 const REPLACED: &str = "bytes_are_replaced_if_they_are_those_that_were_seen";
@@ -37,14 +37,14 @@ const MUTANTS: &[Mutant] = &[
     ),
     mutant(
         "abandon.sql",
-        "CASE WHEN abandoned = 1 OR $3 = 1 THEN {told:'h'} ELSE {told:'a'} END",
-        "{told:'h'}",
-        Case(TOLD),
+        "CASE WHEN abandoned = 1 OR $3 = 1 THEN {appended:'h'} ELSE {appended:'a'} END",
+        "{appended:'h'}",
+        Case(APPENDED),
     ),
     mutant(
         "complete.sql",
-        "CASE state WHEN 2 THEN history ELSE {told:'d'} END",
-        "{told:'d'}",
+        "CASE state WHEN 2 THEN history ELSE {appended:'d'} END",
+        "{appended:'d'}",
         Case("what_changes_nothing_has_no_entry"),
     ),
     mutant("complete.sql", ",\n    watch = NULL", "", Case(WATCHED)),
@@ -78,7 +78,7 @@ const MUTANTS: &[Mutant] = &[
         "nullif($8, EMPTY)",
         Case(REPLACED),
     ),
-    mutant("tell.sql", "WHERE id = $1", "WHERE true", Histories),
+    mutant("append_history.sql", "WHERE id = $1", "WHERE true", Histories),
     // Without it the list is right, but reads the whole table.
     mutant("watched.sql", "WHERE watch IS NOT NULL", "WHERE false", Case(WATCHED)),
     mutant(

@@ -24,7 +24,7 @@ fn tally(outcomes: &[EventOutcome]) -> BTreeMap<&'static str, usize> {
             EventOutcome::Resolve(ResolveOutcome::Conflict) => "conflict",
             EventOutcome::Changed(true) => "changed",
             EventOutcome::Changed(false) => "not changed",
-            EventOutcome::Told => "told",
+            EventOutcome::Appended => "appended",
             EventOutcome::Purge(true) => "purged",
             EventOutcome::Purge(false) => "not purged",
         };
@@ -40,7 +40,7 @@ fn tally(outcomes: &[EventOutcome]) -> BTreeMap<&'static str, usize> {
 pub fn assert_not_vacuous(outcomes: &[EventOutcome], at_least: usize) {
     let tally = tally(outcomes);
     // A store without administration skips the decisions of operators.
-    let kinds = if tally.contains_key("told") { 15 } else { 12 };
+    let kinds = if tally.contains_key("appended") { 15 } else { 12 };
     assert_eq!(tally.len(), kinds, "a kind of outcome never occurred: {tally:?}");
     assert!(tally.values().all(|count| *count >= at_least), "{tally:?}");
 }

@@ -199,7 +199,7 @@ pub(in crate::conformance) async fn after_the_point_of_no_return_the_key_is_held
     assert!(record.completed_at.is_some());
 }
 
-pub(in crate::conformance) async fn an_abandoned_attempt_that_is_past_the_point_of_no_return_is_held(
+pub(in crate::conformance) async fn an_attempt_abandoned_past_the_point_of_no_return_is_held(
     fixture: Fixture,
 ) {
     let key = fixture.key();

@@ -138,7 +138,7 @@ impl Claimed {
                      not sent"
                 );
                 self.parts.store.observe(|observer| observer.fenced(FencedStep::End));
-                Box::pin(self.parts.store.tell(&id, Kind::Fenced)).await;
+                Box::pin(self.parts.store.append_history(&id, Kind::Fenced)).await;
                 let (claims, claimed) = (&self.parts.claims, self.claim.fingerprint);
                 let successor = Box::pin(claims.successor(&id, claimed, self.digest));
                 AttemptOutcome::Fenced(successor.await)

@@ -271,7 +271,7 @@ impl Deferrals {
             Fence::Passed => {
                 // There is no record of a key that was given back.
                 if end.rejection().is_some() {
-                    Box::pin(self.store.tell(&end.id, Kind::Deferred)).await;
+                    Box::pin(self.store.append_history(&end.id, Kind::Deferred)).await;
                 }
                 Ok(Fence::Passed)
             }

@@ -133,8 +133,8 @@ impl Administration for MemoryStore {
         Ok(self.step(id, |record, _| transition::replace(record, replacement)))
     }
 
-    async fn tell(&self, id: &RecordId, kind: Kind) -> Result<(), StoreError> {
-        self.step(id, |record, now| (transition::tell(record, kind, now), ()));
+    async fn append_history(&self, id: &RecordId, kind: Kind) -> Result<(), StoreError> {
+        self.step(id, |record, now| (transition::append_history(record, kind, now), ()));
         Ok(())
     }
 

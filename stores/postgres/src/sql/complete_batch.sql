@@ -12,7 +12,7 @@ SET state = 2,
     progress = NULL,
     steps = NULL,
     input = NULL,
-    history = CASE r.state WHEN 2 THEN r.history ELSE {told:'d'} END,
+    history = CASE r.state WHEN 2 THEN r.history ELSE {appended:'d'} END,
     watch = NULL
 FROM unnest($1, $2, $3, $4) AS done (id, owner, recording, status)
 WHERE r.id = done.id

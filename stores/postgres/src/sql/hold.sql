@@ -3,7 +3,7 @@
 -- $1 id, $2 fingerprint, $3 owner that was read, $4 abandoned policy of the claim (0 retry, 1
 -- hold)
 UPDATE {schema}"{table}"
-SET state = 3, watch = first_seen, history = {told:'h'}
+SET state = 3, watch = first_seen, history = {appended:'h'}
 WHERE id = $1
   AND state = 1
   AND owner = $3

@@ -10,7 +10,7 @@ const DIALECT: Dialect = Dialect {
     // The value advances within a statement, so a statement that needs the same one twice keeps it
     // in a subquery.
     now: "(extract(epoch FROM clock_timestamp()) * 1000)::bigint",
-    told: "right(history || {letter} || lpad(to_hex({now}), 11, '0'), {characters})",
+    appended: "right(history || {letter} || lpad(to_hex({now}), 11, '0'), {characters})",
 };
 
 /// A condition that limits how long a single-statement transaction waits for locks. It is evaluated

@@ -144,7 +144,8 @@ mod tests {
         let plain = plain(&Statement::new(&text, values)).into_sql_str();
         let expected = [
             r"SELECT E'\\x27'::bytea, , (-7)::bigint + (-7)::bigint, ",
-            r"ARRAY[E'\\x0ff0'::bytea,E'\\x01'::bytea]::bytea[], ARRAY[]::bigint[], E'\\xc3a9'::bytea;",
+            r"ARRAY[E'\\x0ff0'::bytea,E'\\x01'::bytea]::bytea[], ARRAY[]::bigint[], ",
+            r"E'\\xc3a9'::bytea;",
         ]
         .concat();
         assert_eq!(

@@ -6,7 +6,7 @@
 -- the new attempt (0 retry, 1 hold)
 UPDATE {schema}"{table}"
 SET owner = $3, attempt = least(attempt + 1, 4294967295), lease = $4, lease_until = {now} + $4,
-    abandoned = $6, watch = CASE $6 WHEN 1 THEN first_seen ELSE watch END, history = {told:'t'}
+    abandoned = $6, watch = CASE $6 WHEN 1 THEN first_seen ELSE watch END, history = {appended:'t'}
 WHERE id = $1
   AND state = 1
   AND attempt = $5

@@ -150,8 +150,8 @@ mod tests {
         let Notes { reference, progress, steps, input, .. } = record.notes;
         assert_eq!((reference.as_deref(), progress.as_deref()), (Some("pi_1"), Some("half")));
         assert!(steps[..] == [0; 300] && input[..] == [255; 70_000]);
-        let told = History::EMPTY.with(Kind::Claimed, Timestamp::from_millis(10));
-        assert_eq!(record.history, told.with(Kind::Held, Timestamp::from_millis(11)));
+        let appended = History::EMPTY.with(Kind::Claimed, Timestamp::from_millis(10));
+        assert_eq!(record.history, appended.with(Kind::Held, Timestamp::from_millis(11)));
         let mut listed = decode(with_texts(texts).into()).unwrap();
         (listed.notes.steps, listed.notes.input) = (Bytes::new(), Bytes::new());
         let length = HEADER_LEN + texts[..5].concat().len();

@@ -10,11 +10,11 @@ end
 to_absolute_times(r)
 if r.abandoned == HOLD or ARGV[2] + 0 == HOLD then
     r.state = HELD
-    tell(r, 'h', time())
+    append_history(r, 'h', time())
     watch(r)
 else
     r.lease_until = 0
-    tell(r, 'a', time())
+    append_history(r, 'a', time())
 end
 write(r)
 return 1

@@ -20,7 +20,7 @@ if not r or expired(r, now) then
         operation = ARGV[6], principal = ARGV[7],
         reference = '', progress = '', history = '', steps = '', input = '',
     }
-    tell(r, 'c', now)
+    append_history(r, 'c', now)
     watch(r)
     write(r)
     return { 1, 1 }
@@ -47,13 +47,13 @@ if not lease_expired(r, now) then
 end
 if r.abandoned == HOLD or abandoned == HOLD then
     r.state = HELD
-    tell(r, 'h', now)
+    append_history(r, 'h', now)
     watch(r)
     write(r)
     return { 4, 1, r.reference }
 end
 r.owner, r.attempt = owner, math.min(r.attempt + 1, 4294967295)
 r.lease, r.lease_until = lease, now + lease
-tell(r, 't', now)
+append_history(r, 't', now)
 write(r)
 return { 1, r.attempt }

@@ -60,8 +60,8 @@ local function read()
     return r
 end
 
--- Adds an entry to the record's history, of which the latest 16 are kept.
-local function tell(r, letter, at)
+-- Appends an entry to the record's history, of which the latest 16 are kept.
+local function append_history(r, letter, at)
     r.history = (r.history .. letter .. string.format('%011x', at)):sub(-192)
 end
 
@@ -74,10 +74,10 @@ local function to_absolute_times(r)
         end
         local created = expires_at - r.expires_at
         r.first_seen, r.expires_at, r.lease_until = created, expires_at, created + r.lease_until
-        tell(r, 'c', created)
+        append_history(r, 'c', created)
         if r.state == COMPLETED then
             r.completed_at = expires_at - r.completed_at
-            tell(r, 'd', r.completed_at)
+            append_history(r, 'd', r.completed_at)
         end
     end
     return r
@@ -161,7 +161,7 @@ local function complete(r, recording, status, now, letter)
     end
     r.state, r.completed_at, r.status = COMPLETED, now, status
     r.progress, r.steps, r.input = '', '', ''
-    tell(r, letter, now)
+    append_history(r, letter, now)
     write(r, recording)
     unwatch()
 end

@@ -38,7 +38,7 @@ async fn failures(store: &RedisStore, id: &RecordId) -> Vec<StoreError> {
             4 => store.audit(None, 10).await.map(drop),
             5 => store.remove(id, &removal, &audit).await.map(drop),
             6 => store.replace(id, &replacement).await.map(drop),
-            _ => store.tell(id, Kind::Fenced).await,
+            _ => store.append_history(id, Kind::Fenced).await,
         };
         assert!(began.elapsed() < LONGEST, "call {call} took {:?}", began.elapsed());
         failures.push(result.expect_err(&format!("call {call} passes")));

@@ -73,10 +73,13 @@ impl Steps<SqlStr> {
         Statement { confidential: true, ..fenced(&self.replace, seen).with_values(values) }
     }
 
-    /// Adds an entry to the history of a record.
-    pub fn tell<'a>(&'a self, id: &'a RecordId, kind: Kind) -> Statement<'a> {
+    /// Appends an entry to the history of a record.
+    pub fn append_history<'a>(&'a self, id: &'a RecordId, kind: Kind) -> Statement<'a> {
         let letter = char::from(kind.letter()).to_string();
-        Statement::new(&self.tell, vec![Value::bytes(id.as_bytes()), Value::Text(letter.into())])
+        Statement::new(
+            &self.append_history,
+            vec![Value::bytes(id.as_bytes()), Value::Text(letter.into())],
+        )
     }
 
     /// Counts the records.

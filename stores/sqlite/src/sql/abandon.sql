@@ -5,7 +5,7 @@ UPDATE main."{table}"
 SET state = CASE WHEN abandoned = 1 OR ?3 = 1 THEN 3 ELSE 1 END,
     lease_until = CASE WHEN abandoned = 1 OR ?3 = 1 THEN lease_until ELSE 0 END,
     watch = CASE WHEN abandoned = 1 OR ?3 = 1 THEN first_seen ELSE watch END,
-    history = CASE WHEN abandoned = 1 OR ?3 = 1 THEN {told:'h'} ELSE {told:'a'} END
+    history = CASE WHEN abandoned = 1 OR ?3 = 1 THEN {appended:'h'} ELSE {appended:'a'} END
 WHERE id = ?1
   AND owner = ?2
   AND state = 1

@@ -5,7 +5,7 @@
 -- ?1 id, ?2 fingerprint, ?3 owner, ?4 lease in ms, ?5 attempt that was read
 UPDATE main."{table}"
 SET owner = ?3, attempt = min(attempt + 1, 4294967295), lease = ?4, lease_until = {now} + ?4,
-    history = {told:'t'}
+    history = {appended:'t'}
 WHERE id = ?1
   AND state = 1
   AND attempt = ?5

@@ -56,7 +56,7 @@ pub(super) fn step_in_memory(
             resolved.and_then(Result::ok).map(EventOutcome::Resolve)
         }
         // No process of a simulation sends these.
-        Event::Remove(_) | Event::Replace(_) | Event::Tell(_) | Event::Purge => None,
+        Event::Remove(_) | Event::Replace(_) | Event::Append(_) | Event::Purge => None,
     };
     outcome.expect("the memory store never waits and never fails here")
 }

@@ -15,8 +15,8 @@ pub(in crate::mutants) const MUTANTS: &[Mutant] = &[
     ),
     mutant(
         "complete_batch.sql",
-        "CASE r.state WHEN 2 THEN r.history ELSE {told:'d'} END",
-        "{told:'d'}",
+        "CASE r.state WHEN 2 THEN r.history ELSE {appended:'d'} END",
+        "{appended:'d'}",
         Case("what_changes_nothing_has_no_entry"),
     ),
     mutant("claim_batch.sql", "WHERE r.id = claim.id", "WHERE true", Histories),

@@ -28,8 +28,8 @@ if first_seen ~= 0 then
         first = first + value:byte(text)
     end
     local last = first + value:byte(106) - 1
-    local history = value:sub(first, last):gsub('(.)(...........)', function(letter, told_at)
-        return letter .. string.format('%011x', tonumber(told_at, 16) - by)
+    local history = value:sub(first, last):gsub('(.)(...........)', function(letter, appended_at)
+        return letter .. string.format('%011x', tonumber(appended_at, 16) - by)
     end)
     value = value:sub(1, first - 1) .. history .. value:sub(last + 1)
     redis.call('SET', KEYS[1], value, 'KEEPTTL')

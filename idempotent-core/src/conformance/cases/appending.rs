@@ -1,4 +1,4 @@
-//! Histories: what a record tells of its operation.
+//! Histories: what the store appends to them, and what the runtime does.
 
 use crate::{
     conformance::fixture::{Fixture, granted, recording, text},
@@ -80,7 +80,7 @@ pub(in crate::conformance) async fn a_history_keeps_its_latest_entries(fixture: 
     }
     let latest = expected.split_off(expected.len() - History::MAX_ENTRIES);
     assert_eq!(key.kinds().await, latest);
-    if key.tell(Kind::Deferred).await.is_some() {
+    if key.append_history(Kind::Deferred).await.is_some() {
         let later: Vec<_> = latest.into_iter().skip(1).chain([Kind::Deferred]).collect();
         assert_eq!(key.kinds().await, later);
     }
@@ -102,8 +102,8 @@ pub(in crate::conformance) async fn what_changes_nothing_has_no_entry(fixture: F
     key.claim(&fixture.request()).await;
     key.resolve(&lease.owner, Resolution::Release).await;
     assert_eq!(key.kinds().await, [Kind::Claimed, Kind::Completed]);
-    // There is nothing to tell of.
-    fixture.key().tell(Kind::Fenced).await;
+    // There is no record.
+    fixture.key().append_history(Kind::Fenced).await;
 }
 
 pub(in crate::conformance) async fn a_history_is_that_of_the_committed_transaction(

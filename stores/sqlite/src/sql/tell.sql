@@ -1,5 +1,0 @@
--- Adds an entry to the history of a record.
--- ?1 id, ?2 letter of the entry
-UPDATE main."{table}"
-SET history = {told:?2}
-WHERE id = ?1
