@@ -161,7 +161,7 @@ impl Record {
 
     /// Returns the record with one more entry in its history.
     #[must_use]
-    pub(crate) fn told(mut self, kind: Kind, at: Timestamp) -> Self {
+    pub(crate) fn with_entry(mut self, kind: Kind, at: Timestamp) -> Self {
         self.history = self.history.with(kind, at);
         self
     }

@@ -132,7 +132,7 @@ pub fn claim(record: Option<&Record>, claim: &Claim, now: Timestamp) -> (Change,
                 let successor =
                     Record { owner: claim.owner, attempt, ..with_lease(record, claim.lease, now) };
                 (
-                    Change::Put(successor.told(Kind::TakenOver, now)),
+                    Change::Put(successor.with_entry(Kind::TakenOver, now)),
                     ClaimOutcome::Granted { attempt },
                 )
             }
@@ -209,7 +209,7 @@ fn completed(record: &Record, recording: &Bytes, now: Timestamp) -> Record {
 }
 
 fn held(record: &Record, now: Timestamp) -> Record {
-    Record { state: RecordState::Held, ..record.clone() }.told(Kind::Held, now)
+    Record { state: RecordState::Held, ..record.clone() }.with_entry(Kind::Held, now)
 }
 
 fn in_flight_of(record: Option<&Record>, owner: OwnerToken) -> Option<&Record> {
@@ -271,7 +271,7 @@ pub fn complete(
         Some(record) => match record.state {
             RecordState::Completed(_) => (Change::Keep, Fence::Passed),
             RecordState::InFlight | RecordState::Held => {
-                let completed = completed(record, recording, now).told(Kind::Completed, now);
+                let completed = completed(record, recording, now).with_entry(Kind::Completed, now);
                 (Change::Put(completed), Fence::Passed)
             }
         },
@@ -306,7 +306,7 @@ pub fn abandon(
             let abandoned = match record.abandoned.or(policy) {
                 Abandoned::Retry => {
                     let free = Record { lease_until: Timestamp::EPOCH, ..record.clone() };
-                    free.told(Kind::Abandoned, now)
+                    free.with_entry(Kind::Abandoned, now)
                 }
                 Abandoned::Hold => held(record, now),
             };

@@ -28,7 +28,8 @@ pub fn resolve(
         Some(record) => {
             let change = match resolution {
                 Resolution::Complete(recording) => {
-                    let completed = completed(record, recording, now).told(Kind::Resolved, now);
+                    let completed =
+                        completed(record, recording, now).with_entry(Kind::Resolved, now);
                     Change::Put(Record { owner: OPERATOR, ..completed })
                 }
                 Resolution::Release => Change::Remove,
@@ -98,5 +99,5 @@ pub fn replace(record: Option<&Record>, replacement: &Replacement) -> (Change, b
 /// is not read again.
 #[must_use]
 pub fn append_history(record: Option<&Record>, kind: Kind, now: Timestamp) -> Change {
-    record.map_or(Change::Keep, |record| Change::Put(record.clone().told(kind, now)))
+    record.map_or(Change::Keep, |record| Change::Put(record.clone().with_entry(kind, now)))
 }

@@ -19,7 +19,7 @@ fn record() -> Record {
     record.lease = Duration::from_secs(30);
     record.lease_until = first_seen.after(record.lease);
     record.operation = ShortText::truncated("POST /refunds");
-    record.told(Kind::Claimed, first_seen)
+    record.with_entry(Kind::Claimed, first_seen)
 }
 
 fn view(record: &Record) -> serde_json::Value {
@@ -110,9 +110,9 @@ fn a_completion_by_an_operator_is_shown() {
 
 #[test]
 fn a_history_is_cut_after_16_entries() {
-    let whole = (0..15).fold(record(), |record, _| record.told(Kind::TakenOver, NOW));
+    let whole = (0..15).fold(record(), |record, _| record.with_entry(Kind::TakenOver, NOW));
     assert_eq!(view(&whole)["history_is_cut"], false);
-    let cut = whole.told(Kind::TakenOver, NOW);
+    let cut = whole.with_entry(Kind::TakenOver, NOW);
     let view = view(&cut);
     assert_eq!((&view["history_is_cut"], view["history"][0]["kind"].as_str()), {
         (&json!(true), Some("taken_over"))

@@ -29,7 +29,7 @@ fn refund() -> Record {
     let mut record = Record::new(fingerprint, owner, START, after(3600));
     (record.lease, record.lease_until) = (Duration::from_secs(30), after(30));
     record.operation = ShortText::truncated("POST /refunds");
-    record.told(Kind::Claimed, START)
+    record.with_entry(Kind::Claimed, START)
 }
 
 fn completed(mut record: Record, status: Option<u16>, at: Timestamp) -> Record {
@@ -72,7 +72,7 @@ release the key.";
 
 #[test]
 fn a_key_without_a_reference_is_searched_by_its_time() {
-    let mut record = refund().told(Kind::Held, after(5));
+    let mut record = refund().with_entry(Kind::Held, after(5));
     record.state = RecordState::Held;
     let advice = story(record.clone(), after(60), &[]).advice.unwrap();
     assert!(advice.contains("effects of POST /refunds from 2026-11-27 12:03:01.250 UTC on"));
@@ -96,7 +96,7 @@ fn every_kind_has_a_sentence_and_the_attempt_that_it_is_about() {
         (Kind::Deferred, 8),
         (Kind::Resolved, 9),
     ] {
-        record = record.told(kind, after(seconds));
+        record = record.with_entry(kind, after(seconds));
     }
     let kinds: Vec<_> = record.history.entries().map(|entry| entry.kind).collect();
     assert!(Kind::ALL.iter().all(|kind| kinds.contains(kind)));
@@ -157,7 +157,7 @@ fn what_only_time_has_done_is_told() {
     assert_eq!(texts(&story(refund(), after(60), &[]))[1..], [lease]);
     assert_eq!(texts(&story(refund(), after(3600), &[]))[1..], [lease, over]);
     // An attempt that was abandoned has ended its lease itself.
-    let mut abandoned = refund().told(Kind::Abandoned, after(3));
+    let mut abandoned = refund().with_entry(Kind::Abandoned, after(3));
     abandoned.lease_until = Timestamp::EPOCH;
     let told = story(abandoned, after(60), &[]);
     assert_eq!(told.events.len(), 2);
@@ -169,7 +169,7 @@ fn a_resolution_is_told_with_who_and_why() {
     let held = AuditedState::Held;
     let by_ada = decision(AuditAction::Complete, held, AuditedState::Completed(Some(201)));
     let by_ada = Audited::new(by_ada, after(90));
-    let record = refund().told(Kind::Held, after(31)).told(Kind::Resolved, after(90));
+    let record = refund().with_entry(Kind::Held, after(31)).with_entry(Kind::Resolved, after(90));
     let mut record = completed(record, Some(201), after(90));
     record.owner = OPERATOR;
     let others = RecordId::from_bytes([1; 32]);
@@ -179,7 +179,7 @@ fn a_resolution_is_told_with_who_and_why() {
     assert_eq!(texts(&told)[2..], [resolved], "once, and nothing about another record");
     assert!(told.conclusion.contains("completed by an operator"), "{}", told.conclusion);
     // A late entry of the history comes after it.
-    let fenced = record.clone().told(Kind::Fenced, after(95));
+    let fenced = record.clone().with_entry(Kind::Fenced, after(95));
     assert_eq!(texts(&story(fenced, after(96), std::slice::from_ref(&by_ada)))[2], resolved);
     // So does a resolution of a record without a history.
     record.history = History::EMPTY;
@@ -204,7 +204,7 @@ fn decisions_about_earlier_records_of_the_key_come_first() {
         Audited::new(decision(AuditAction::Complete, AuditedState::Held, done), earlier(15)),
         Audited::new(decision(AuditAction::Release, AuditedState::Held, absent), earlier(20)),
     ];
-    let record = completed(refund().told(Kind::Completed, after(2)), Some(201), after(2));
+    let record = completed(refund().with_entry(Kind::Completed, after(2)), Some(201), after(2));
     let expected = [
         "ada released the held key, so that the next request runs the operation: “as the bank's \
          books say”.",
@@ -227,7 +227,7 @@ fn a_history_that_is_cut_says_so() {
     let mut record = refund();
     record.attempt = 40;
     for seconds in 1..40 {
-        record = record.told(Kind::TakenOver, after(seconds));
+        record = record.with_entry(Kind::TakenOver, after(seconds));
     }
     let told = story(record, after(41), &[]);
     let texts = texts(&told);
