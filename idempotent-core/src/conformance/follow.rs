@@ -169,7 +169,7 @@ impl Pair {
                 let replacement = self.replacement(key, owner, becomes, seen);
                 self.replace(key, &replacement, at).await;
             }
-            Action::Append { key, kind } => self.append_history(key, kind, at).await,
+            Action::Append { key, kind } => self.append(key, kind, at).await,
             Action::Purge => self.purge(at).await,
             Action::Advance => {
                 self.fixture.advance_a_tick().await;
