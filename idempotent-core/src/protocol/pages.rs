@@ -182,6 +182,10 @@ impl ListedRecord {
 pub struct RecordPage {
     /// The records, in the order of the list.
     pub records: Vec<ListedRecord>,
+    /// The records in this part of the list that the store cannot read, such as damaged ones, and
+    /// that the filter may select. They are not among `records`, and not limited in number. A
+    /// [lookup](crate::Store::look_up) of one fails with the cause.
+    pub unreadable: Vec<RecordId>,
     /// When they were read, by the store's clock.
     pub at: Timestamp,
     /// Where the next page begins. `None` on the last page. Any other page may have fewer records
@@ -190,14 +194,14 @@ pub struct RecordPage {
 }
 
 impl RecordPage {
-    /// Creates a page of records that were read at this time.
+    /// Creates a page of records that were read at this time, all of which can be read.
     #[must_use]
     pub const fn new(
         records: Vec<ListedRecord>,
         at: Timestamp,
         next: Option<PagePosition>,
     ) -> Self {
-        Self { records, at, next }
+        Self { records, unreadable: Vec::new(), at, next }
     }
 }
 

@@ -72,6 +72,9 @@ pub struct ErasedPage {
     /// The records that were not removed, because they are held or in flight, or because another
     /// attempt or a purge has changed them since they were read.
     pub left: Vec<ListedRecord>,
+    /// The records that the store cannot read, and that are or may be the principal's: see
+    /// [`RecordPage::unreadable`]. They were not removed.
+    pub unreadable: Vec<RecordId>,
     /// Where the next call continues. `None` if all records were read.
     pub next: Option<PagePosition>,
 }
@@ -120,7 +123,9 @@ impl Administrator {
     /// the 8 that log lines have.
     ///
     /// # Errors
-    /// The outer result fails if the text is not the beginning of an id.
+    /// The outer result fails if the text is not the beginning of an id. The inner one fails with
+    /// an [unreadable](StoreError::is_unreadable) error that names the record if one of those that
+    /// begin with the digits cannot be read.
     pub async fn find(
         &self,
         digits: &str,
@@ -222,7 +227,7 @@ impl Administrator {
                 page.left.push(listed);
             }
         }
-        page.next = found.next;
+        (page.unreadable, page.next) = (found.unreadable, found.next);
         Ok(page)
     }
 

@@ -24,8 +24,8 @@ use crate::{
 ///
 /// # Errors
 /// As for [`Store`](crate::Store). A method that is called with a [position](PagePosition) in
-/// another list fails with a permanent error. A record that cannot be read makes a list fail with
-/// an error that names it, or is left out, as the store documents.
+/// another list fails with a permanent error. A record that cannot be read does not make a list
+/// fail: its page [names](RecordPage::unreadable) it.
 ///
 /// # Cancel safety
 /// As for [`Store`](crate::Store): a call that is dropped may or may not have taken effect.
@@ -57,7 +57,8 @@ pub trait Administration: Send + Sync {
     ) -> Result<RecordPage, StoreError>;
 
     /// Returns up to `limit` records whose ids are in this range, both ends included; see
-    /// [`RecordId::range`].
+    /// [`RecordId::range`]. If one of them cannot be read, this fails with an
+    /// [unreadable](StoreError::is_unreadable) error that names it.
     async fn find(
         &self,
         first: &RecordId,

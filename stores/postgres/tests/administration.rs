@@ -1,43 +1,29 @@
 //! What lists, decisions and histories do on the server.
 
-use std::{error::Error, time::Duration};
+use std::time::Duration;
 
 use bytes::Bytes;
 use idempotent_core::{
-    Abandoned, Lease, RecordId, Store,
+    Abandoned, RecordId, Store,
     history::Kind,
-    protocol::{Fence, ListedState, RecordFilter, Removal, Resolution, ResolveOutcome, StoreFacts},
-    store::Administration,
+    protocol::{Fence, ListedState, RecordFilter, StoreFacts},
 };
 use idempotent_postgres::{PostgresStore, internals::batched_postgres};
-use test_support::decision;
+use test_support::administering::{
+    administration, assert_damaged_rows_are_named, assert_decisions_are_logged,
+    assert_decisions_fail_unlogged, assert_filters_select_damaged_rows, assert_named_beside_others,
+    completed, held, id, request,
+};
 use tokio::task::JoinSet;
 
-use crate::helpers::{database, id, number, request, sql, store};
+use crate::helpers::{database, number, sql, store};
 
 const OTHERS: i64 = 20_000;
 const FEW_PAGES: i64 = 100;
 
-fn administration(store: &PostgresStore) -> &dyn Administration {
-    store.administration().unwrap()
-}
-
-/// A key that is held.
-async fn held(store: &PostgresStore) -> Lease {
-    let (id, claim) = (id(), request());
-    store.claim(&id, &claim).await.unwrap();
-    let lease = Lease { id, owner: claim.owner };
-    assert_eq!(store.abandon(&lease, Abandoned::Hold).await.unwrap(), Fence::Passed);
-    lease
-}
-
-async fn completed(store: &PostgresStore) -> Lease {
-    let (id, claim) = (id(), request());
-    store.claim(&id, &claim).await.unwrap();
-    let lease = Lease { id, owner: claim.owner };
-    let recording = Bytes::from_static(b"done");
-    assert_eq!(store.complete(&lease, &recording).await.unwrap(), Fence::Passed);
-    lease
+/// Executes a statement about the record `ID`.
+async fn sql_on(url: &str, id: &RecordId, text: &str) {
+    sql(url, text.replace("ID", &format!("decode('{id}', 'hex')"))).await;
 }
 
 /// Adds completed records.
@@ -100,8 +86,6 @@ async fn completions_of_records_that_are_not_watched_write_no_entry_of_the_watch
 async fn a_decision_that_cannot_be_logged_changes_nothing() {
     let (store, url) = store().await;
     let (held, done) = (held(&store).await, completed(&store).await);
-    let before = [store.look_up(&held.id).await, store.look_up(&done.id).await];
-    let before = before.map(|found| found.unwrap().unwrap().record);
     sql(
         &url,
         "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS \
@@ -110,20 +94,9 @@ async fn a_decision_that_cannot_be_logged_changes_nothing() {
          FOR EACH ROW EXECUTE FUNCTION refuse()",
     )
     .await;
-    let resolutions = [Resolution::Release, Resolution::Complete(Bytes::from_static(b"known"))];
-    let removal = Removal::of_completed(done.owner);
-    for resolution in &resolutions {
-        let audit = decision(&held.id);
-        store.resolve(&held.id, &held.owner, resolution, &audit).await.unwrap_err();
-    }
-    administration(&store).remove(&done.id, &removal, &decision(&done.id)).await.unwrap_err();
-    let after = [store.look_up(&held.id).await, store.look_up(&done.id).await];
-    assert_eq!(after.map(|found| found.unwrap().unwrap().record), before);
+    assert_decisions_fail_unlogged(&store, &held, &done).await;
     sql(&url, "DROP TRIGGER refuse ON idempotency_records_audit").await;
-    let resolved = store.resolve(&held.id, &held.owner, &resolutions[0], &decision(&held.id)).await;
-    assert_eq!(resolved.unwrap(), ResolveOutcome::Resolved);
-    assert!(administration(&store).remove(&done.id, &removal, &decision(&done.id)).await.unwrap());
-    assert_eq!(administration(&store).audit(None, 10).await.unwrap().entries.len(), 2);
+    assert_decisions_are_logged(&store, &held, &done).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -173,20 +146,26 @@ async fn records_are_estimated_and_watched_ones_counted() {
     }
 }
 
-/// The error of a list names the record that cannot be read.
 #[tokio::test]
-async fn a_damaged_record_is_named() {
+async fn a_damaged_record_is_named_beside_the_others() {
     let (store, url) = store().await;
-    let lease = held(&store).await;
-    for damage in ["history = 'x'", "state = 9", "operation = repeat('x', 300)"] {
-        sql(&url, format!("UPDATE idempotency_records SET {damage}")).await;
-        let error =
-            administration(&store).scan(&RecordFilter::default(), None, 10).await.unwrap_err();
-        let source = error.source().unwrap().to_string();
-        assert!(error.is_unreadable(), "{error:?}");
-        assert!(source.contains(&lease.id.short().to_string()), "{source}");
-        sql(&url, "UPDATE idempotency_records SET history = '', state = 3, operation = ''").await;
+    let sql = async |id: &RecordId, text: &str| sql_on(&url, id, text).await;
+    assert_damaged_rows_are_named(&store, sql).await;
+    // The server has no constraints for these.
+    for damage in ["state = 9", "operation = repeat('x', 300)", "owner = ''"] {
+        self::sql(&url, "DELETE FROM idempotency_records").await;
+        let (damaged, other) = (held(&store).await, held(&store).await);
+        let set = format!("UPDATE idempotency_records SET {damage} WHERE id = ID");
+        sql_on(&url, &damaged.id, &set).await;
+        assert_named_beside_others(&store, &damaged.id, &[other.id]).await;
     }
+}
+
+#[tokio::test]
+async fn a_damaged_record_is_named_if_a_filter_may_select_it() {
+    let (store, url) = store().await;
+    let sql = async |id: &RecordId, text: &str| sql_on(&url, id, text).await;
+    assert_filters_select_damaged_rows(&store, sql).await;
 }
 
 /// A filter that no record of a part matches.

@@ -2,8 +2,11 @@
 
 use sqlx::{ColumnIndex, Decode, Row, Type};
 
-use crate::row::{Error, audited_from_row, listed_from_row, number_from_row};
+use crate::row::{
+    Error, ListRow, UnreadableRecord, audited_from_row, listed_from_row, may_match, number_from_row,
+};
 use idempotent_core::{
+    RecordId,
     clock::Timestamp,
     protocol::{AuditPage, ListedRecord, PagePosition, RecordCount, RecordFilter, RecordPage},
 };
@@ -31,7 +34,7 @@ impl PageRequest<'_> {
     /// The page, from the rows of `watched.sql`.
     ///
     /// # Errors
-    /// Fails if a record cannot be read.
+    /// Fails if a row does not belong to the list.
     pub fn watched<'r, R: Row>(&self, rows: &'r [R]) -> Result<RecordPage, Error>
     where
         &'static str: ColumnIndex<R>,
@@ -40,15 +43,15 @@ impl PageRequest<'_> {
         String: Decode<'r, R::Database> + Type<R::Database>,
     {
         let all_read = rows.len() < usize::try_from(self.count()).unwrap_or(usize::MAX);
-        self.page(rows, all_read, |row, listed| {
-            Ok(PagePosition::after_number_and_id(number_from_row(row, "watch")?, &listed.id))
+        self.page(rows, all_read, |row, id| {
+            Ok(PagePosition::after_number_and_id(number_from_row(row, "watch")?, id))
         })
     }
 
     /// The page, from the rows of `scan.sql`.
     ///
     /// # Errors
-    /// Fails if a record cannot be read.
+    /// Fails if a row does not belong to the list.
     pub fn scanned<'r, R: Row>(&self, rows: &'r [R]) -> Result<RecordPage, Error>
     where
         &'static str: ColumnIndex<R>,
@@ -58,7 +61,7 @@ impl PageRequest<'_> {
     {
         let read = rows.first().map(|row| number_from_row(row, "read")).transpose()?;
         let all_read = read.unwrap_or_default() < u64::from(self.count());
-        self.page(rows, all_read, |_, listed| Ok(PagePosition::after_id(&listed.id)))
+        self.page(rows, all_read, |_, id| Ok(PagePosition::after_id(id)))
     }
 
     /// The records of the rows that the filter matches. `all_read`: no record is left behind the
@@ -67,7 +70,7 @@ impl PageRequest<'_> {
         &self,
         rows: &'r [R],
         all_read: bool,
-        position: impl Fn(&'r R, &ListedRecord) -> Result<PagePosition, Error>,
+        position: impl Fn(&'r R, &RecordId) -> Result<PagePosition, Error>,
     ) -> Result<RecordPage, Error>
     where
         &'static str: ColumnIndex<R>,
@@ -76,19 +79,29 @@ impl PageRequest<'_> {
         String: Decode<'r, R::Database> + Type<R::Database>,
     {
         let mut page = RecordPage::new(Vec::new(), Timestamp::EPOCH, None);
+        let limit = usize::try_from(self.limit).unwrap_or(usize::MAX);
         let mut is_last = all_read;
         for row in rows {
             let (listed, at) = listed_from_row(row)?;
             page.at = at;
-            let Some(listed) = listed else { break };
-            let is_listed = self.filter.matches(&listed.record, at);
-            if is_listed && page.records.len() == usize::try_from(self.limit).unwrap_or(usize::MAX)
-            {
-                is_last = false;
-                break;
-            }
-            page.next = Some(position(row, &listed)?);
-            page.records.extend(is_listed.then_some(listed));
+            let id = match listed {
+                ListRow::Empty => break,
+                ListRow::Record(listed) => {
+                    let is_listed = self.filter.matches(&listed.record, at);
+                    if is_listed && page.records.len() == limit {
+                        is_last = false;
+                        break;
+                    }
+                    let id = listed.id;
+                    page.records.extend(is_listed.then_some(listed));
+                    id
+                }
+                ListRow::Unreadable(UnreadableRecord { id, .. }) => {
+                    page.unreadable.extend(may_match(row, self.filter).then_some(id));
+                    id
+                }
+            };
+            page.next = Some(position(row, &id)?);
         }
         page.next = page.next.filter(|_| !is_last);
         Ok(page)
@@ -98,7 +111,7 @@ impl PageRequest<'_> {
 /// Records without positions, from the rows of `find.sql`.
 ///
 /// # Errors
-/// Fails if a record cannot be read.
+/// Fails if a record cannot be read, and names it.
 pub fn found<'r, R: Row>(rows: &'r [R]) -> Result<Vec<ListedRecord>, Error>
 where
     &'static str: ColumnIndex<R>,
@@ -106,9 +119,12 @@ where
     Vec<u8>: Decode<'r, R::Database> + Type<R::Database>,
     String: Decode<'r, R::Database> + Type<R::Database>,
 {
-    rows.iter()
-        .filter_map(|row| listed_from_row(row).map(|(listed, _)| listed).transpose())
-        .collect()
+    let listed = rows.iter().map(|row| match listed_from_row(row)?.0 {
+        ListRow::Empty => Ok(None),
+        ListRow::Record(listed) => Ok(Some(listed)),
+        ListRow::Unreadable(unreadable) => Err(unreadable.into()),
+    });
+    listed.filter_map(Result::transpose).collect()
 }
 
 /// A page of the log of operators' decisions, from the rows of `audit.sql`, which was asked for

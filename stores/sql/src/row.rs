@@ -6,9 +6,9 @@ use sqlx::{ColumnIndex, Decode, Row, Type};
 
 use idempotent_core::{
     Abandoned, Fingerprint, History, Lease, OwnerToken, Principal, Record, RecordId, RecordState,
-    ShortRecordId, ShortText,
+    ShortText,
     clock::Timestamp,
-    protocol::{Actor, AuditEntry, Audited, Fence, ListedRecord, Snapshot},
+    protocol::{Actor, AuditEntry, Audited, Fence, ListedRecord, RecordFilter, Snapshot},
 };
 
 /// The error of a row that cannot be decoded.
@@ -36,35 +36,62 @@ where
     Ok((Some(record), now))
 }
 
+/// What a row of a list is.
+pub(crate) enum ListRow {
+    /// The list has no record.
+    Empty,
+    Record(ListedRecord),
+    Unreadable(UnreadableRecord),
+}
+
 /// Decodes a row of a list: `now`, `id`, and the columns of the record other than its recording,
-/// its steps and its input. `None`: the list has no record.
-pub(crate) fn listed_from_row<'r, R: Row>(
-    row: &'r R,
-) -> Result<(Option<ListedRecord>, Timestamp), Error>
+/// its steps and its input.
+pub(crate) fn listed_from_row<'r, R: Row>(row: &'r R) -> Result<(ListRow, Timestamp), Error>
 where
     &'static str: ColumnIndex<R>,
     i64: Decode<'r, R::Database> + Type<R::Database>,
     Vec<u8>: Decode<'r, R::Database> + Type<R::Database>,
     String: Decode<'r, R::Database> + Type<R::Database>,
 {
-    let (record, now) = decided_from_row(row, listed_state).map_err(|source| named(row, source))?;
-    let Some(mut record) = record else {
-        return Ok((None, now));
+    let now = timestamp("now", row.try_get("now")?)?;
+    if row.try_get::<Option<Vec<u8>>, _>("id")?.is_none() {
+        return Ok((ListRow::Empty, now));
+    }
+    let id = id_from_row(row)?;
+    let listed = decided_from_row(row, listed_state).and_then(|(record, _)| {
+        let mut record = record.ok_or(UnreadableColumn { column: "state" })?;
+        add_listed(row, &mut record)?;
+        Ok(ListedRecord::new(id, record))
+    });
+    let listed = match listed {
+        Ok(listed) => ListRow::Record(listed),
+        Err(source) => ListRow::Unreadable(UnreadableRecord { id, source }),
     };
-    add_listed(row, &mut record).map_err(|source| named(row, source))?;
-    Ok((Some(ListedRecord::new(id_from_row(row)?, record)), now))
+    Ok((listed, now))
 }
 
-/// Names the record of a list that cannot be read.
-fn named<'r, R: Row>(row: &'r R, source: Error) -> Error
+/// Returns whether a filter may select the record of a row that cannot be read: whether none of the
+/// columns that can be read excludes it.
+pub(crate) fn may_match<'r, R: Row>(row: &'r R, filter: &RecordFilter) -> bool
 where
     &'static str: ColumnIndex<R>,
     Vec<u8>: Decode<'r, R::Database> + Type<R::Database>,
+    String: Decode<'r, R::Database> + Type<R::Database>,
 {
-    match id_from_row(row) {
-        Ok(id) => UnreadableRecord { id: id.short(), source }.into(),
-        Err(_) => source,
-    }
+    let may_be = |column: &'static str, wanted: &Option<ShortText>| {
+        let found = row.try_get::<Option<String>, _>(column);
+        wanted.as_ref().is_none_or(|wanted| {
+            found.map_or(true, |found| found.is_some_and(|found| found == wanted.as_str()))
+        })
+    };
+    let principal = row.try_get("principal").map_err(Error::from).map(principal);
+    let may_be_of = |wanted: &[Principal]| match principal {
+        Ok(Ok(principal)) => principal.is_some_and(|principal| wanted.contains(&principal)),
+        Ok(Err(_)) | Err(_) => true,
+    };
+    may_be("operation", &filter.operation)
+        && may_be("reference", &filter.reference)
+        && (filter.principals.is_empty() || may_be_of(&filter.principals))
 }
 
 /// Decodes the columns that a list shows and that a claim is not decided from.
@@ -266,8 +293,8 @@ struct UnreadableColumn {
 
 /// A record of a list cannot be read.
 #[derive(Debug, thiserror::Error)]
-#[error("the record {id} of the list cannot be read")]
-struct UnreadableRecord {
-    id: ShortRecordId,
+#[error("the record {id} cannot be read")]
+pub(crate) struct UnreadableRecord {
+    pub(crate) id: RecordId,
     source: Error,
 }

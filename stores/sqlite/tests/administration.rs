@@ -4,16 +4,23 @@ use std::{error::Error, time::Duration};
 
 use bytes::Bytes;
 use idempotent_core::{
-    Abandoned, Fingerprint, Lease, OwnerToken, RecordId, Store,
+    RecordId, Store,
     history::Kind,
-    protocol::{Claim, Fence, RecordFilter, Removal, Resolution, ResolveOutcome},
-    store::Administration,
+    protocol::{Fence, Resolution},
 };
 use idempotent_sqlite::{SqliteStore, internals::batched_sqlite};
 use sqlx::{AssertSqlSafe, Row};
 use tokio::task::JoinSet;
 
-use test_support::{decision, subjects::sqlite::File};
+use test_support::{
+    administering::{
+        administration, assert_damaged_rows_are_named, assert_decisions_are_logged,
+        assert_decisions_fail_unlogged, assert_filters_select_damaged_rows, claimed, completed,
+        held, request,
+    },
+    decision,
+    subjects::sqlite::File,
+};
 
 const WATCHED: &str = include_str!("../src/sql/watched.sql");
 const SCAN: &str = include_str!("../src/sql/scan.sql");
@@ -21,51 +28,20 @@ const FIND: &str = include_str!("../src/sql/find.sql");
 const COUNT: &str = include_str!("../src/sql/count.sql");
 const AUDIT: &str = include_str!("../src/sql/audit.sql");
 
-fn id() -> RecordId {
-    let mut id = [0; 32];
-    id[..16].copy_from_slice(OwnerToken::random().unwrap().as_bytes());
-    RecordId::from_bytes(id)
-}
-
-fn request() -> Claim {
-    Claim::new(Fingerprint::from_bytes([1; Fingerprint::BYTES]), OwnerToken::random().unwrap())
-        .with_lease(Duration::from_secs(30))
-        .with_ttl(Duration::from_secs(60))
-}
-
 async fn store(file: &File) -> SqliteStore {
     let store = file.open().await;
     store.migrate().await.unwrap();
     store
 }
 
-async fn claimed(store: &SqliteStore) -> Lease {
-    let (id, claim) = (id(), request());
-    store.claim(&id, &claim).await.unwrap();
-    Lease { id, owner: claim.owner }
-}
-
-fn administration(store: &SqliteStore) -> &dyn Administration {
-    store.administration().unwrap()
-}
-
-/// A key that is held.
-async fn held(store: &SqliteStore) -> Lease {
-    let lease = claimed(store).await;
-    assert_eq!(store.abandon(&lease, Abandoned::Hold).await.unwrap(), Fence::Passed);
-    lease
-}
-
-async fn completed(store: &SqliteStore) -> Lease {
-    let lease = claimed(store).await;
-    let recording = Bytes::from_static(b"done");
-    assert_eq!(store.complete(&lease, &recording).await.unwrap(), Fence::Passed);
-    lease
-}
-
 async fn execute(file: &File, text: &str) {
     let text = AssertSqlSafe(text.to_owned());
     sqlx::raw_sql(text).execute(&file.pool().await).await.unwrap();
+}
+
+/// Executes a statement about the record `ID`.
+async fn execute_on(file: &File, id: &RecordId, text: &str) {
+    execute(file, &text.replace("ID", &format!("x'{id}'"))).await;
 }
 
 /// How SQLite executes a statement of the store.
@@ -104,27 +80,14 @@ async fn a_decision_that_cannot_be_logged_changes_nothing() {
     let store = store(&file).await;
     let shared = SqliteStore::from_pool(file.pool().await).await.unwrap();
     let (held, done) = (held(&store).await, completed(&store).await);
-    let before = [store.look_up(&held.id).await, store.look_up(&done.id).await];
-    let before = before.map(|found| found.unwrap().unwrap().record);
     let refuse = "CREATE TRIGGER refuse BEFORE INSERT ON idempotency_records_audit
                   BEGIN SELECT RAISE(ABORT, 'refused'); END";
     execute(&file, refuse).await;
-    let resolutions = [Resolution::Release, Resolution::Complete(Bytes::from_static(b"known"))];
-    let removal = Removal::of_completed(done.owner);
     for store in [&store, &shared] {
-        for resolution in &resolutions {
-            let audit = decision(&held.id);
-            store.resolve(&held.id, &held.owner, resolution, &audit).await.unwrap_err();
-        }
-        administration(store).remove(&done.id, &removal, &decision(&done.id)).await.unwrap_err();
-        let after = [store.look_up(&held.id).await, store.look_up(&done.id).await];
-        assert_eq!(after.map(|found| found.unwrap().unwrap().record), before);
+        assert_decisions_fail_unlogged(store, &held, &done).await;
     }
     execute(&file, "DROP TRIGGER refuse").await;
-    let resolved = store.resolve(&held.id, &held.owner, &resolutions[0], &decision(&held.id)).await;
-    assert_eq!(resolved.unwrap(), ResolveOutcome::Resolved);
-    assert!(administration(&shared).remove(&done.id, &removal, &decision(&done.id)).await.unwrap());
-    assert_eq!(administration(&store).audit(None, 10).await.unwrap().entries.len(), 2);
+    assert_decisions_are_logged(&shared, &held, &done).await;
 }
 
 #[tokio::test]
@@ -193,15 +156,19 @@ async fn many_records_are_not_counted_exactly() {
 }
 
 #[tokio::test]
-async fn a_damaged_record_is_named() {
+async fn a_damaged_record_is_named_beside_the_others() {
     let file = File::new();
     let store = store(&file).await;
-    let lease = held(&store).await;
-    execute(&file, "UPDATE idempotency_records SET history = 'x'").await;
-    let error =
-        administration(&store).watched(&RecordFilter::default(), None, 10).await.unwrap_err();
-    let source = error.source().unwrap().to_string();
-    assert!(error.is_unreadable() && source.contains(&lease.id.short().to_string()), "{source}");
+    let sql = async |id: &RecordId, text: &str| execute_on(&file, id, text).await;
+    assert_damaged_rows_are_named(&store, sql).await;
+}
+
+#[tokio::test]
+async fn a_damaged_record_is_named_if_a_filter_may_select_it() {
+    let file = File::new();
+    let store = store(&file).await;
+    let sql = async |id: &RecordId, text: &str| execute_on(&file, id, text).await;
+    assert_filters_select_damaged_rows(&store, sql).await;
 }
 
 #[tokio::test]
@@ -235,7 +202,7 @@ async fn a_log_that_cannot_be_used_is_refused() {
 async fn a_file_that_is_mostly_free_is_found() {
     let file = File::new();
     let store = store(&file).await;
-    let before = store.look_up(&claimed(&store).await.id).await.unwrap().unwrap().at;
+    let before = store.look_up(&claimed(&store, request()).await.id).await.unwrap().unwrap().at;
     let facts = administration(&store).measure().await.unwrap();
     assert!(facts.at >= before && facts.server.starts_with("SQLite 3."), "{facts:?}");
     assert!(facts.sizes[0].bytes > 0 && facts.findings.is_empty(), "{facts:?}");

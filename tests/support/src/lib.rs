@@ -13,6 +13,7 @@
 )]
 #![allow(missing_docs, reason = "not published; the names say what the helpers do")]
 
+pub mod administering;
 #[cfg(feature = "http")]
 pub mod client;
 pub mod cuts;
