@@ -33,6 +33,7 @@ mod claims;
 mod deferred;
 mod end_action;
 mod environment;
+mod erasure;
 #[cfg(feature = "internals")]
 pub(crate) mod internals;
 mod observer;
@@ -56,8 +57,9 @@ mod transaction_slot;
 mod verdict;
 mod waiters;
 
-pub use administrator::{Administrator, ErasedPage, FoundRecord};
+pub use administrator::{Administrator, FoundRecord};
 pub use attempt::{Admission, Attempt, AttemptOutcome};
+pub use erasure::ErasedPage;
 pub use observer::{FencedStep, HeldOperation, Observer, RenewalOutcome};
 pub use operation::{
     HandlerTransaction, NoteError, ReconciledStep, Reconciliation, Run, Step, decode_input,

@@ -151,8 +151,8 @@ pub trait Store: Send + Sync + 'static {
 
     /// Resolves a held key as an operator decides, if the attempt that the operator saw still owns
     /// it. [`transition::resolve`](crate::transition::resolve) defines the outcomes. A store with a
-    /// log of operators' decisions adds the entry in the same atomic step; see
-    /// [`administration`](Self::administration).
+    /// log of operators' decisions adds the entry [of the record](AuditEntry::of_record) in the
+    /// same atomic step; see [`administration`](Self::administration).
     ///
     /// After the store's clock was set back, a key whose owner has died may still count as in
     /// flight. Then the outcome is a conflict, and the key counts as held one lease after that

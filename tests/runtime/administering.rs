@@ -170,6 +170,32 @@ async fn all_records_of_a_principal_are_erased() {
     assert_eq!(administrator.erase(&[nobody], true, None, &actor()).await.unwrap().erased, 0);
 }
 
+/// Two operators erase at the same time: each record is gone to one of them.
+#[tokio::test]
+async fn a_record_that_has_gone_meanwhile_is_not_left() {
+    let store = FaultyStore::default();
+    let runtime = runtime(&store);
+    let administrator = runtime.administrator();
+    let alice = ScopeId::new("alice");
+    for number in 0..100 {
+        let attempt = attempt_of(&runtime, &number.to_string(), &alice, &HOLD).await;
+        assert_eq!(attempt.complete(&response("secret")).await, AttemptOutcome::Stored);
+    }
+    let held = attempt_of(&runtime, "held", &alice, &HOLD).await;
+    held.abandon(Abandoned::Hold).await;
+    let principals = administrator.principals(&alice);
+    let actor = actor();
+    let erase = || administrator.erase(&principals, false, None, &actor);
+    let (one, other) = tokio::join!(erase(), erase());
+    let pages = [one.unwrap(), other.unwrap()];
+    assert_eq!(pages.iter().map(|page| page.erased).sum::<u64>(), 100);
+    for page in pages {
+        let left: Vec<_> = page.left.iter().map(|listed| listed.id).collect();
+        assert_eq!((left, page.unreadable, page.next), (vec![id("held")], vec![], None));
+    }
+    assert_eq!(administrator.audit(None, 1_000).await.unwrap().entries.len(), 100);
+}
+
 #[tokio::test]
 async fn a_key_whose_lease_ran_out_unseen_is_listed_and_counted_as_held() {
     let store = FaultyStore::default();

@@ -121,6 +121,7 @@ cases! {
         a_key_that_is_held_past_its_ttl_is_live,
         bytes_are_replaced_if_they_are_those_that_were_seen,
         a_decision_is_logged,
+        the_log_says_what_a_record_was_when_it_was_changed,
         a_decision_that_changes_nothing_is_not_logged,
         the_log_has_pages,
     }

@@ -150,9 +150,10 @@ pub struct AuditEntry {
     pub operation: ShortText,
     /// The digest of its principal, if it had one.
     pub principal: Option<Principal>,
-    /// The reference that its handler had set, if any.
+    /// The reference that its handler had set, if any. The store writes the one that the record has
+    /// when it is changed, and none if the record is erased.
     pub reference: Option<ShortText>,
-    /// Its state before.
+    /// Its state before. The store writes the one that the record has when it is changed.
     pub before: AuditedState,
     /// Its state afterwards.
     pub after: AuditedState,
@@ -179,6 +180,24 @@ impl AuditEntry {
             before,
             after: AuditedState::Absent,
             actor,
+        }
+    }
+
+    /// Returns the entry with the state and the reference that the record has at `now`, when it is
+    /// changed. They may differ from what the operator saw: its attempt may have ended since then,
+    /// or noted a reference.
+    #[must_use]
+    pub fn of_record(&self, record: &Record, now: Timestamp) -> Self {
+        Self {
+            before: AuditedState::of(record, now),
+            reference: match self.action {
+                // The log would keep what is erased.
+                AuditAction::Erase => None,
+                AuditAction::Complete | AuditAction::Release | AuditAction::Forget => {
+                    record.notes.reference.clone()
+                }
+            },
+            ..self.clone()
         }
     }
 

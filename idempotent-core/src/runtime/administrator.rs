@@ -22,9 +22,6 @@ use crate::{
 const TIMEOUTS: u32 = 6;
 /// How many records whose ids begin with the same digits are returned at most.
 const MAX_FOUND: u32 = 10;
-/// How many records an erasure reads at a time.
-const ERASED_AT_ONCE: u32 = 200;
-
 /// How many entries of the log are read at a time, and how often, for one record.
 const AUDITED_AT_ONCE: u32 = 1_000;
 const AUDIT_PAGES: u32 = 10;
@@ -61,22 +58,6 @@ pub enum FoundRecord {
     One(Box<ListedRecord>),
     /// There are several, of which this contains up to ten. More digits tell them apart.
     Ambiguous(Vec<ListedRecord>),
-}
-
-/// The outcome for some of the records of a principal. The result of [`Administrator::erase`].
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ErasedPage {
-    /// How many records were removed.
-    pub erased: u64,
-    /// The records that were not removed, because they are held or in flight, or because another
-    /// attempt or a purge has changed them since they were read.
-    pub left: Vec<ListedRecord>,
-    /// The records that the store cannot read, and that are or may be the principal's: see
-    /// [`RecordPage::unreadable`]. They were not removed.
-    pub unreadable: Vec<RecordId>,
-    /// Where the next call continues. `None` if all records were read.
-    pub next: Option<PagePosition>,
 }
 
 impl Administrator {
@@ -188,47 +169,6 @@ impl Administrator {
         let removal = Removal::of_completed(*seen);
         let about = AuditEntry::about(AuditAction::Forget, *id, &record, at, actor.clone());
         self.call("forget", |store| store.remove(id, &removal, &about)).await
-    }
-
-    /// Removes up to 200 records of these [principals](Self::principals), each in a call of its
-    /// own. Call it again with [`ErasedPage::next`] as `after` until that is `None`: all calls
-    /// together read the whole store. Without principals, nothing is removed.
-    ///
-    /// Records that are held or in flight stay and are returned, unless `live` is true. If the
-    /// record of a running attempt is removed, the attempt stores its outcome in a new record, as
-    /// after any loss of a record: erase that one later.
-    ///
-    /// A record that is claimed between the first and the last of these calls may be missed. The
-    /// log gets an entry for each removed record, with its id but without its principal and its
-    /// reference. Entries about earlier decisions keep theirs.
-    pub async fn erase(
-        &self,
-        principals: &[Principal],
-        live: bool,
-        after: Option<&PagePosition>,
-        actor: &Actor,
-    ) -> Result<ErasedPage, StoreError> {
-        let mut page = ErasedPage::default();
-        // A filter without principals would match every record.
-        if principals.is_empty() {
-            return Ok(page);
-        }
-        let filter = RecordFilter { principals: principals.to_vec(), ..RecordFilter::default() };
-        let found = self.scan(&filter, after, ERASED_AT_ONCE).await?;
-        for listed in found.records {
-            let (id, record) = (&listed.id, &listed.record);
-            let removal = Removal { seen: record.owner, live };
-            let about = AuditEntry::about(AuditAction::Erase, *id, record, found.at, actor.clone());
-            // The log would keep what is erased.
-            let about = AuditEntry { principal: None, reference: None, ..about };
-            if self.call("erase", |store| store.remove(id, &removal, &about)).await? {
-                page.erased += 1;
-            } else {
-                page.left.push(listed);
-            }
-        }
-        (page.unreadable, page.next) = (found.unreadable, found.next);
-        Ok(page)
     }
 
     /// Counts the records: the [watched](Self::watched) ones exactly, and all of them as exactly as

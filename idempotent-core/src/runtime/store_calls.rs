@@ -176,7 +176,7 @@ impl StoreCalls {
         })
     }
 
-    /// Appends to a record's history what its store cannot see. If that fails, the entry is missing.
+    /// Appends to a record's history what its store cannot see. A failure costs the entry only.
     pub(super) async fn append_history(&self, id: &RecordId, kind: Kind) {
         let Some(administration) = self.store.administration() else { return };
         let limit = self.timeout.min(APPEND_TIMEOUT);

@@ -34,7 +34,9 @@ pub trait Administration: Send + Sync {
     /// Returns a page of up to `limit` of the records that may need an operator, in the order of
     /// their first claim: those that are held, those in flight that would be held if they were
     /// abandoned, and those in flight whose lease was renewed. The time that a page takes depends
-    /// on the number of these records, not on that of all records.
+    /// on the number of these records, not on that of all records. With
+    /// [`older_than`](RecordFilter::older_than), the list ends at the first record that is too
+    /// young.
     ///
     /// A store may also return other records in flight, but none that is completed.
     async fn watched(
@@ -69,6 +71,8 @@ pub trait Administration: Send + Sync {
     /// Removes a record, and adds the entry to the log in the same atomic step. Returns whether it
     /// was removed; otherwise nothing is changed, and nothing is added.
     /// [`transition::remove`](crate::transition::remove) defines the outcomes.
+    ///
+    /// The entry is [that of the record](AuditEntry::of_record) that is removed.
     async fn remove(
         &self,
         id: &RecordId,

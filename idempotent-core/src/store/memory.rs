@@ -249,8 +249,8 @@ impl Store for MemoryStore {
     ) -> Result<ResolveOutcome, StoreError> {
         Ok(self.step(id, |record, now| {
             let (change, outcome) = transition::resolve(record, *seen, resolution, now);
-            if outcome == ResolveOutcome::Resolved {
-                self.audit_log.add(audit, now);
+            if let Some(record) = record.filter(|_| outcome == ResolveOutcome::Resolved) {
+                self.audit_log.add(audit.of_record(record, now), now);
             }
             (change, outcome)
         }))

@@ -1,7 +1,7 @@
 //! Lists of records, and decisions of operators.
 
 use async_trait::async_trait;
-use sqlx::{Connection as _, SqliteConnection};
+use sqlx::{Connection as _, Row as _, SqliteConnection};
 
 use crate::{
     connect::connections::{Access, return_connection},
@@ -28,7 +28,8 @@ mod facts;
 const AUDIT: &str = "read the audit log";
 
 /// Changes a record and, if it was changed, adds the entry to the log of operators' decisions in
-/// the same transaction. Returns whether it was changed.
+/// the same transaction. The change returns the reference and the state that the record had.
+/// Returns whether it was changed.
 pub(crate) async fn write_logged<'a>(
     engine: &Engine,
     operation: &'static str,
@@ -38,8 +39,7 @@ pub(crate) async fn write_logged<'a>(
     let deadline = RetryDeadline::on(&engine.connections.writer);
     loop {
         let mut connection = engine.connection(operation, Access::Write).await?;
-        let log = engine.statements.log(audit);
-        let written = change_and_log(&mut connection, change(), log).await;
+        let written = change_and_log(engine, &mut connection, change(), audit).await;
         if written.as_ref().is_err_and(is_busy) {
             engine.lock.observe(&mut connection).await;
         }
@@ -53,16 +53,19 @@ pub(crate) async fn write_logged<'a>(
 /// If a statement fails or the caller is dropped, the transaction is rolled back before the next
 /// statement on the connection.
 async fn change_and_log(
+    engine: &Engine,
     connection: &mut SqliteConnection,
     change: Statement<'_>,
-    log: Statement<'_>,
+    audit: &AuditEntry,
 ) -> Result<bool, sqlx::Error> {
     let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await?;
-    let changed = query(change).execute(&mut *transaction).await?.rows_affected() != 0;
-    if changed {
+    let changed = query(change).fetch_all(&mut *transaction).await?;
+    if let Some(record) = changed.first() {
+        let (reference, before) = (record.try_get("reference")?, record.try_get("before")?);
+        let log = engine.statements.log(audit, reference, before);
         query(log).execute(&mut *transaction).await?;
     }
-    transaction.commit().await.map(|()| changed)
+    transaction.commit().await.map(|()| !changed.is_empty())
 }
 
 fn invalid(operation: &'static str) -> impl Fn(InvalidPosition) -> StoreError {

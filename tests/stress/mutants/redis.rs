@@ -9,6 +9,8 @@ use super::{
     mutant,
 };
 
+const LOGGED: &str = "the_log_says_what_a_record_was_when_it_was_changed";
+
 pub(super) const MUTANTS: &[Mutant] = &[
     mutant(
         "record.lua",
@@ -49,7 +51,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         Histories,
     ),
     mutant("record.lua", "r.expires_at <= now\n        and lease_expired", "lease_expired", Hammer),
-    mutant("record.lua", " and lease_expired(r, now)", "", Histories),
+    mutant("record.lua", "\n        and lease_expired(r, now)", "", Histories),
     mutant("record.lua", "return r.lease_until <= now", "return true", Hammer),
     mutant(
         "record.lua",
@@ -209,6 +211,17 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "if true then",
         Case("a_held_key_is_resolved_by_a_release"),
     ),
+    mutant("record.lua", "('completed ' .. r.status):gsub(' 0$', '')", "'completed'", Case(LOGGED)),
+    mutant("record.lua", ":gsub(' 0$', '')", "", Case(LOGGED)),
+    mutant(
+        "record.lua",
+        "if r.state == COMPLETED then\n        return (",
+        "if false then\n        return (",
+        Case(LOGGED),
+    ),
+    mutant("record.lua", "r.state == HELD or (", "(", Case(LOGGED)),
+    mutant("record.lua", "r.abandoned == HOLD and lease_expired(r, now))", "false)", Case(LOGGED)),
+    mutant("record.lua", "and lease_expired(r, now))", ")", Case(LOGGED)),
     mutant("remove.lua", "not r or ", "", Histories),
     mutant("remove.lua", " or r.owner ~= ARGV[1]", "", Histories),
     mutant("remove.lua", "r.state ~= COMPLETED and ", "", Case("a_completed_record_is_removed")),
@@ -220,7 +233,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     ),
     mutant(
         "remove.lua",
-        " and not expired(r, time())",
+        " and not expired(r, now)",
         "",
         Case("an_expired_record_is_scanned_and_removed"),
     ),
@@ -264,10 +277,11 @@ pub(super) const MUTANTS: &[Mutant] = &[
     ),
     mutant(
         "record.lua",
-        "local function log_from(first)\n    redis.call(",
-        "local function log_from(first)\n    tostring(",
+        "    redis.call('XADD', KEYS[3]",
+        "    tostring('XADD', KEYS[3]",
         Case("a_decision_is_logged"),
     ),
+    mutant("record.lua", "ARGV[first + 1] == 'erase' and '' or ", "", Case(LOGGED)),
     mutant(
         "record.lua",
         "    write(r, recording)\n    unwatch()\n",
@@ -291,9 +305,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
     mutant("renew.lua", "\nwatch(r)\n", "\n", WatchLists),
     mutant("release.lua", "\nunwatch()\n", "\n", WatchLists),
     mutant("remove.lua", "\nunwatch()\n", "\n", WatchLists),
-    mutant("remove.lua", "log_from(3)\n", "", Case("a_decision_is_logged")),
+    mutant("remove.lua", "log_from(3, r, now)\n", "", Case("a_decision_is_logged")),
     mutant("resolve.lua", "    unwatch()\n", "", WatchLists),
-    mutant("resolve.lua", "log_from(5)\n", "", Case("a_decision_is_logged")),
+    mutant("resolve.lua", "log_from(5, r, now)\n", "", Case("a_decision_is_logged")),
     mutant("mend.lua", "if not score then\n    return\nend\n", "", WatchLists),
     mutant("mend.lua", "if r and ", "if ", WatchLists),
     mutant("mend.lua", "r.state ~= COMPLETED and ", "", WatchLists),

@@ -10,6 +10,7 @@ use super::{
 const WATCHED: &str = "what_can_be_held_is_watched";
 const APPENDED: &str = "a_history_tells_of_each_attempt_and_of_its_end";
 const REMOVED_LIVE: &str = "a_live_record_is_removed_only_if_it_may_be";
+const LOGGED: &str = "the_log_says_what_a_record_was_when_it_was_changed";
 const HELD: &str = "a_key_that_is_held_past_its_ttl_is_live";
 const REPLACED: &str = "bytes_are_replaced_if_they_are_those_that_were_seen";
 const SCANNED: &str = "every_record_is_on_a_page_of_a_scan";
@@ -58,8 +59,14 @@ const MUTANTS: &[Mutant] = &[
     mutant("remove.sql", "AND ($3 = 1", "AND (true", Case(REMOVED_LIVE)),
     mutant("remove.sql", "state = 1 AND abandoned = 0", "abandoned = 0", Case(HELD)),
     mutant("remove.sql", " AND abandoned = 0", "", Case(HELD)),
-    mutant("remove.sql", " AND lease_until <= {now}", "", Histories),
+    mutant("remove.sql", " AND lease_until <= {now} AND", " AND", Histories),
     mutant("remove.sql", " AND expires_at <= {now}", "", Case(REMOVED_LIVE)),
+    mutant("remove.sql", "CASE WHEN state = 2 THEN", "CASE WHEN false THEN", Case(LOGGED)),
+    mutant("remove.sql", " || coalesce(' ' || status, '')", "", Case(LOGGED)),
+    mutant("remove.sql", "WHEN state = 3 OR ", "WHEN ", Case(LOGGED)),
+    mutant("remove.sql", "abandoned = 1 AND lease_until", "lease_until", Case(LOGGED)),
+    mutant("remove.sql", "abandoned = 1 AND lease_until <= {now}", "abandoned = 1", Case(LOGGED)),
+    mutant("log.sql", "CASE $1 WHEN 'erase' ", "CASE $1 WHEN 'none' ", Case(LOGGED)),
     mutant("replace.sql", "WHERE id = $1", "WHERE true", Histories),
     mutant("replace.sql", "\n  AND owner = $2", "", Case(REPLACED)),
     mutant("replace.sql", "\n  AND ($3 = EMPTY OR recording = $3)", "", Case(REPLACED)),

@@ -2,13 +2,16 @@
 //! [`Administration`](crate::store::Administration) passes every case.
 
 use crate::{
-    conformance::fixture::{
-        Fixture, KeyUnderTest, TOO_MANY_PAGES, granted, owner, recording, replay_of, text,
+    conformance::{
+        cases::noting::encoded,
+        fixture::{
+            Fixture, KeyUnderTest, TOO_MANY_PAGES, granted, owner, recording, replay_of, text,
+        },
     },
     policy::Abandoned,
     protocol::{
-        AuditAction, AuditEntry, Contents, Note, PagePosition, RecordFilter, Removal, Replacement,
-        Resolution,
+        AuditAction, AuditEntry, AuditedState, Contents, Note, PagePosition, RecordFilter, Removal,
+        Replacement, Resolution, ResolveOutcome,
     },
     record::RecordState,
     store::Administration,
@@ -175,19 +178,23 @@ pub(in crate::conformance) async fn bytes_are_replaced_if_they_are_those_that_we
 pub(in crate::conformance) async fn a_decision_is_logged(fixture: Fixture) {
     let Some(store) = fixture.store().administration() else { return };
     let key = fixture.key();
+    let entry = |action, before| AuditEntry { before, reference: None, ..key.audit(action) };
     let lease = key.held().await;
     key.resolve(&lease.owner, Resolution::Complete(recording("known"))).await;
-    assert_eq!(logged(store, &key, 100).await, [key.audit(AuditAction::Complete)]);
+    let completed = entry(AuditAction::Complete, AuditedState::Held);
+    assert_eq!(logged(store, &key, 100).await, [completed.clone()]);
     let operator = key.record().await.unwrap().owner;
     assert_eq!(key.remove(&Removal::of_completed(operator)).await, Some(true));
     let lease = key.held().await;
     key.resolve(&lease.owner, Resolution::Release).await;
-    let actions = [AuditAction::Release, AuditAction::Forget, AuditAction::Complete];
-    assert_eq!(logged(store, &key, 2).await, actions.map(|action| key.audit(action)));
+    let released = entry(AuditAction::Release, AuditedState::Held);
+    let forgotten = entry(AuditAction::Forget, AuditedState::Completed(None));
+    assert_eq!(logged(store, &key, 2).await, [released, forgotten, completed]);
     // Any text can be logged.
     let strange = fixture.key();
     let lease = strange.completed(&recording("done")).await;
     let mut audit = strange.audit(AuditAction::Erase);
+    audit.before = AuditedState::Completed(None);
     audit.actor =
         crate::protocol::Actor::new("'; DROP TABLE x; --", "\u{e9}\u{1f600} \"quoted\" \\");
     (audit.principal, audit.reference) = (None, None);
@@ -195,6 +202,64 @@ pub(in crate::conformance) async fn a_decision_is_logged(fixture: Fixture) {
     let removal = Removal::of_completed(lease.owner);
     assert!(store.remove(&strange.id, &removal, &audit).await.unwrap());
     assert_eq!(logged(store, &strange, 100).await, [audit]);
+}
+
+/// What an operator has seen of a record may be outdated.
+pub(in crate::conformance) async fn the_log_says_what_a_record_was_when_it_was_changed(
+    fixture: Fixture,
+) {
+    let Some(store) = fixture.store().administration() else { return };
+    let [working, noted, held, unmet, can_be_held, completed, plain, resolved, released, erased] =
+        [(); 10].map(|()| fixture.key());
+    let (request, hold) = (fixture.request(), fixture.hold_request());
+    let lasting = fixture.tick() * 8;
+    for (key, claim) in [
+        (&working, request.with_lease(lasting)),
+        (&noted, request.with_lease(lasting)),
+        (&held, request.clone()),
+        (&unmet, hold.clone()),
+        (&can_be_held, hold.with_lease(lasting)),
+        (&completed, request.clone()),
+        (&plain, request.clone()),
+        (&resolved, hold.clone()),
+        (&released, hold.clone()),
+        (&erased, request.clone()),
+    ] {
+        key.claimed(&claim.with_owner(request.owner)).await;
+    }
+    for key in [&noted, &held, &completed, &resolved, &released, &erased] {
+        key.note(&key.lease(request.owner), &Note::reference(text("late"))).await;
+    }
+    held.abandon(&held.lease(request.owner), Abandoned::Hold).await;
+    completed.complete(&completed.lease(request.owner), &encoded(201)).await;
+    plain.complete(&plain.lease(request.owner), &recording("done")).await;
+    fixture.expire_leases().await;
+    let known = Resolution::Complete(recording("known"));
+    assert_eq!(resolved.resolve(&request.owner, known).await, ResolveOutcome::Resolved);
+    let outcome = released.resolve(&request.owner, Resolution::Release).await;
+    assert_eq!(outcome, ResolveOutcome::Resolved);
+    for key in [&working, &noted, &held, &unmet, &can_be_held, &completed, &plain] {
+        assert_eq!(key.remove(&Removal::of_any(request.owner)).await, Some(true));
+    }
+    let erasure = erased.audit(AuditAction::Erase);
+    assert!(store.remove(&erased.id, &Removal::of_any(request.owner), &erasure).await.unwrap());
+    for (key, before, reference) in [
+        (&working, AuditedState::InFlight, None),
+        (&noted, AuditedState::InFlight, Some("late")),
+        (&held, AuditedState::Held, Some("late")),
+        (&unmet, AuditedState::Held, None),
+        (&can_be_held, AuditedState::InFlight, None),
+        (&completed, AuditedState::Completed(Some(201)), Some("late")),
+        (&plain, AuditedState::Completed(None), None),
+        (&resolved, AuditedState::Held, Some("late")),
+        (&released, AuditedState::Held, Some("late")),
+        // What is erased is not kept.
+        (&erased, AuditedState::InFlight, None),
+    ] {
+        let entries = logged(store, key, 100).await;
+        let [entry] = entries.as_slice() else { panic!("{entries:?}") };
+        assert_eq!((entry.before, &entry.reference), (before, &reference.map(text)));
+    }
 }
 
 pub(in crate::conformance) async fn a_decision_that_changes_nothing_is_not_logged(

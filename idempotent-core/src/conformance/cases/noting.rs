@@ -13,7 +13,7 @@ use crate::{
     short_text::ShortText,
 };
 
-fn encoded(status: u16) -> Bytes {
+pub(super) fn encoded(status: u16) -> Bytes {
     let [high, low] = status.to_be_bytes();
     EncodedRecording::with_checksum(vec![EncodedRecording::WITH_STATUS, high, low]).into()
 }

@@ -122,8 +122,8 @@ impl Administration for MemoryStore {
     ) -> Result<bool, StoreError> {
         Ok(self.step(id, |record, now| {
             let (change, removed) = transition::remove(record, removal, now);
-            if removed {
-                self.audit_log.add(audit, now);
+            if let Some(record) = record.filter(|_| removed) {
+                self.audit_log.add(audit.of_record(record, now), now);
             }
             (change, removed)
         }))

@@ -25,13 +25,13 @@ struct Entries {
 }
 
 impl AuditLog {
-    pub(super) fn add(&self, entry: &AuditEntry, at: Timestamp) {
+    pub(super) fn add(&self, entry: AuditEntry, at: Timestamp) {
         let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if entries.kept.len() == MAX_ENTRIES {
             entries.kept.pop_front();
             entries.dropped += 1;
         }
-        entries.kept.push_back(Audited::new(entry.clone(), at));
+        entries.kept.push_back(Audited::new(entry, at));
     }
 
     /// The latest entries before this position.
@@ -73,7 +73,7 @@ mod tests {
         let entry = AuditEntry::new(AuditAction::Forget, id, AuditedState::Held, Actor::default());
         let most = u64::try_from(MAX_ENTRIES).unwrap();
         for at in 0..most + 7 {
-            log.add(&entry, Timestamp::from_millis(at));
+            log.add(entry.clone(), Timestamp::from_millis(at));
         }
         assert_eq!(log.page(None, u32::MAX).unwrap().next, None);
         let (mut times, mut after) = (Vec::new(), None);
@@ -81,7 +81,7 @@ mod tests {
             let page = log.page(after.as_ref(), 999).unwrap();
             times.extend(page.entries.iter().map(|entry| entry.at.as_millis()));
             // Meanwhile another entry replaces the oldest one.
-            log.add(&entry, Timestamp::from_millis(most + 7));
+            log.add(entry.clone(), Timestamp::from_millis(most + 7));
             after = page.next;
             if after.is_none() {
                 break;

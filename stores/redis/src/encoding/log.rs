@@ -17,8 +17,9 @@ const AFTER: &str = "after";
 const ACTOR: &str = "actor";
 const REASON: &str = "reason";
 
-/// The names and the values of an entry. A value that the entry does not have is empty.
-pub(crate) fn log_entry(entry: &AuditEntry) -> [String; 18] {
+/// The names and the values of an entry, without the reference and the state before: the script
+/// adds those of the record. A value that the entry does not have is empty.
+pub(crate) fn log_entry(entry: &AuditEntry) -> [String; 14] {
     let text = |text: &str| text.to_owned();
     [
         ACTION.into(),
@@ -29,10 +30,6 @@ pub(crate) fn log_entry(entry: &AuditEntry) -> [String; 18] {
         text(&entry.operation),
         PRINCIPAL.into(),
         entry.principal.map(|principal| principal.to_string()).unwrap_or_default(),
-        REFERENCE.into(),
-        text(entry.reference.as_deref().unwrap_or_default()),
-        BEFORE.into(),
-        entry.before.to_string(),
         AFTER.into(),
         entry.after.to_string(),
         ACTOR.into(),
@@ -42,7 +39,7 @@ pub(crate) fn log_entry(entry: &AuditEntry) -> [String; 18] {
     ]
 }
 
-/// Reads what [`log_entry`] has written. Names that this version does not know are ignored.
+/// Reads an entry of the log. Names that this version does not know are ignored.
 pub(crate) fn read_log_entry(fields: &[(String, Vec<u8>)]) -> Result<AuditEntry, Unreadable> {
     let value = |name: &str| {
         let field = fields.iter().find(|(known, _)| known == name);
@@ -78,7 +75,12 @@ mod tests {
     fn fields(entry: &AuditEntry) -> Vec<(String, Vec<u8>)> {
         let texts = log_entry(entry);
         let (pairs, _) = texts.as_chunks::<2>();
-        pairs.iter().map(|[name, value]| (name.clone(), value.clone().into_bytes())).collect()
+        let pairs = pairs.iter().map(|[name, value]| (name.clone(), value.clone().into_bytes()));
+        // By the script.
+        let reference = entry.reference.as_deref().unwrap_or_default().to_owned();
+        let of_record = [(REFERENCE, reference), (BEFORE, entry.before.to_string())];
+        let of_record = of_record.map(|(name, value)| (name.to_owned(), value.into_bytes()));
+        pairs.chain(of_record).collect()
     }
 
     #[test]

@@ -143,9 +143,24 @@ local function unwatch()
     end
 end
 
--- Adds the arguments from this one on to the log of operators' decisions: names and values.
-local function log_from(first)
-    redis.call('XADD', KEYS[3], '*', unpack(ARGV, first))
+-- The state of a record, as the log of operators' decisions has it.
+local function state_of(r, now)
+    if r.state == COMPLETED then
+        return ('completed ' .. r.status):gsub(' 0$', '')
+    elseif r.state == HELD or (r.abandoned == HOLD and lease_expired(r, now)) then
+        return 'held'
+    end
+    return 'in flight'
+end
+
+-- Adds an entry to the log of operators' decisions: the arguments from this one on, names and
+-- values, of which the first is the action, and the reference and the state of the record. The
+-- entry of an erasure has no reference.
+local function log_from(first, r, now)
+    local before = state_of(r, now)
+    local reference = ARGV[first + 1] == 'erase' and '' or r.reference
+    redis.call('XADD', KEYS[3], '*', 'reference', reference, 'before', before,
+        unpack(ARGV, first))
 end
 
 -- Writes the record unchanged. Since Redis 7.2, WAIT covers only the writes of its own connection.

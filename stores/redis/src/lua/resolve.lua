@@ -3,7 +3,7 @@
 -- Guard: the owner that was read; held, or in flight under "hold" with an expired lease.
 -- KEYS: 2 the watch list, 3 the log
 -- ARGV: 1 owner that was read, 2 1 to complete it, 3 recording, 4 status or 0, 5 and following:
--- entry of the log
+-- entry of the log, without what it says of the record
 -- Returns 1 resolved, 0 conflict.
 local r, now = read(), time()
 if not r or r.owner ~= ARGV[1] or r.state == COMPLETED then
@@ -16,7 +16,7 @@ if r.state == IN_FLIGHT and not (r.abandoned == HOLD and lease_expired(r, now)) 
     end
     return 0
 end
-log_from(5)
+log_from(5, r, now)
 if ARGV[2] == '1' then
     r.owner = string.rep('\0', 16)
     complete(r, ARGV[3], ARGV[4], now, 'r')
