@@ -140,16 +140,23 @@ impl RecordFilter {
             }
             _ => false,
         };
-        let age = now.duration_since(record.first_seen);
         self.state.as_ref().is_none_or(is_state)
             && self.operation.as_ref().is_none_or(|operation| *operation == record.operation)
             && self
                 .reference
                 .as_ref()
                 .is_none_or(|text| record.notes.reference.as_ref() == Some(text))
-            && self.older_than.is_none_or(|than| millis(age) >= millis(than))
+            && !self.is_too_young(record.first_seen, now)
             && (self.principals.is_empty()
                 || record.principal.is_some_and(|principal| self.principals.contains(&principal)))
+    }
+
+    /// Returns whether a record that was first claimed then is too young for the filter at `now`.
+    /// In a list that is ordered by the first claims, so are all that follow.
+    #[must_use]
+    pub fn is_too_young(&self, first_seen: Timestamp, now: Timestamp) -> bool {
+        let age = now.duration_since(first_seen);
+        self.older_than.is_some_and(|than| millis(age) < millis(than))
     }
 }
 

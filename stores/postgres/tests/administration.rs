@@ -10,9 +10,9 @@ use idempotent_core::{
 };
 use idempotent_postgres::{PostgresStore, internals::batched_postgres};
 use test_support::administering::{
-    administration, assert_damaged_rows_are_named, assert_decisions_are_logged,
-    assert_decisions_fail_unlogged, assert_filters_select_damaged_rows, assert_named_beside_others,
-    completed, held, id, request,
+    administration, assert_an_old_list_ends, assert_damaged_rows_are_named,
+    assert_decisions_are_logged, assert_decisions_fail_unlogged,
+    assert_filters_select_damaged_rows, assert_named_beside_others, completed, held, id, request,
 };
 use tokio::task::JoinSet;
 
@@ -166,6 +166,21 @@ async fn a_damaged_record_is_named_if_a_filter_may_select_it() {
     let (store, url) = store().await;
     let sql = async |id: &RecordId, text: &str| sql_on(&url, id, text).await;
     assert_filters_select_damaged_rows(&store, sql).await;
+}
+
+#[tokio::test]
+async fn a_list_of_old_records_ends_at_the_first_young_one() {
+    let (store, url) = store().await;
+    let old = held(&store).await;
+    sql(&url, "UPDATE idempotency_records SET first_seen = 1, watch = 1").await;
+    let insert = "INSERT INTO idempotency_records (id, fingerprint, owner, attempt, lease, \
+        lease_until, first_seen, expires_at, state, abandoned, watch) \
+        SELECT sha256(int8send(n)), decode(repeat('07', 36), 'hex'), \
+        decode(repeat('08', 16), 'hex'), 1, 1, 1, now, 9e15, 3, 1, now \
+        FROM generate_series(1::bigint, 2001) AS n, \
+        (SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now) AS clock";
+    sql(&url, insert).await;
+    assert_an_old_list_ends(&store, &[old.id]).await;
 }
 
 /// A filter that no record of a part matches.

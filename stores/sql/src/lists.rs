@@ -43,9 +43,11 @@ impl PageRequest<'_> {
         String: Decode<'r, R::Database> + Type<R::Database>,
     {
         let all_read = rows.len() < usize::try_from(self.count()).unwrap_or(usize::MAX);
-        self.page(rows, all_read, |row, id| {
-            Ok(PagePosition::after_number_and_id(number_from_row(row, "watch")?, id))
-        })
+        let first_claim = |row| number_from_row(row, "watch");
+        let ends =
+            |row, now| Ok(self.filter.is_too_young(Timestamp::from_millis(first_claim(row)?), now));
+        let position = |row, id: &_| Ok(PagePosition::after_number_and_id(first_claim(row)?, id));
+        self.page(rows, all_read, ends, position)
     }
 
     /// The page, from the rows of `scan.sql`.
@@ -61,15 +63,16 @@ impl PageRequest<'_> {
     {
         let read = rows.first().map(|row| number_from_row(row, "read")).transpose()?;
         let all_read = read.unwrap_or_default() < u64::from(self.count());
-        self.page(rows, all_read, |_, id| Ok(PagePosition::after_id(id)))
+        self.page(rows, all_read, |_, _| Ok(false), |_, id| Ok(PagePosition::after_id(id)))
     }
 
     /// The records of the rows that the filter matches. `all_read`: no record is left behind the
-    /// last row.
+    /// last row. `ends`: neither this row nor one behind it belongs to the list.
     fn page<'r, R: Row>(
         &self,
         rows: &'r [R],
         all_read: bool,
+        ends: impl Fn(&'r R, Timestamp) -> Result<bool, Error>,
         position: impl Fn(&'r R, &RecordId) -> Result<PagePosition, Error>,
     ) -> Result<RecordPage, Error>
     where
@@ -85,6 +88,10 @@ impl PageRequest<'_> {
             let (listed, at) = listed_from_row(row)?;
             page.at = at;
             let id = match listed {
+                ListRow::Record(_) | ListRow::Unreadable(_) if ends(row, at)? => {
+                    is_last = true;
+                    break;
+                }
                 ListRow::Empty => break,
                 ListRow::Record(listed) => {
                     let is_listed = self.filter.matches(&listed.record, at);

@@ -14,9 +14,9 @@ use tokio::task::JoinSet;
 
 use test_support::{
     administering::{
-        administration, assert_damaged_rows_are_named, assert_decisions_are_logged,
-        assert_decisions_fail_unlogged, assert_filters_select_damaged_rows, claimed, completed,
-        held, request,
+        administration, assert_an_old_list_ends, assert_damaged_rows_are_named,
+        assert_decisions_are_logged, assert_decisions_fail_unlogged,
+        assert_filters_select_damaged_rows, claimed, completed, held, request,
     },
     decision,
     subjects::sqlite::File,
@@ -169,6 +169,21 @@ async fn a_damaged_record_is_named_if_a_filter_may_select_it() {
     let store = store(&file).await;
     let sql = async |id: &RecordId, text: &str| execute_on(&file, id, text).await;
     assert_filters_select_damaged_rows(&store, sql).await;
+}
+
+#[tokio::test]
+async fn a_list_of_old_records_ends_at_the_first_young_one() {
+    let file = File::new();
+    let store = store(&file).await;
+    let old = held(&store).await;
+    execute(&file, "UPDATE idempotency_records SET first_seen = 1, watch = 1").await;
+    let insert = "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < 2001)
+                  INSERT INTO idempotency_records (id, state, fingerprint, owner, attempt,
+                      abandoned, lease, lease_until, first_seen, expires_at, watch)
+                  SELECT randomblob(32), 3, zeroblob(36), randomblob(16), 1, 1, 1, 1,
+                      unixepoch() * 1000, 9e15, unixepoch() * 1000 FROM n";
+    execute(&file, insert).await;
+    assert_an_old_list_ends(&store, &[old.id]).await;
 }
 
 #[tokio::test]

@@ -211,3 +211,22 @@ pub async fn assert_decisions_are_logged(store: &dyn Store, held: &Lease, done: 
     assert!(administration(store).remove(&done.id, &removal, &audit).await.unwrap());
     assert_eq!(administration(store).audit(None, 10).await.unwrap().entries.len(), 2);
 }
+
+/// Asserts that a list of old records ends at the first one that is young. The store has an old
+/// watched record and more young ones than it reads for a page.
+///
+/// # Panics
+/// If not.
+pub async fn assert_an_old_list_ends(store: &dyn Store, old: &[RecordId]) {
+    let mut filter = RecordFilter::default();
+    filter.operation = Some(ShortText::new("none").unwrap());
+    let page = administration(store).watched(&filter, None, 10).await.unwrap();
+    assert!(page.records.is_empty() && page.next.is_some(), "{page:?}");
+    filter.older_than = Some(Duration::from_secs(3600));
+    let page = administration(store).watched(&filter, None, 10).await.unwrap();
+    assert!(page.records.is_empty() && page.next.is_none(), "{page:?}");
+    filter.operation = None;
+    let page = administration(store).watched(&filter, None, 10).await.unwrap();
+    let found: Vec<_> = page.records.iter().map(|listed| listed.id).collect();
+    assert_eq!((found.as_slice(), page.next), (old, None));
+}
