@@ -22,10 +22,13 @@ use idempotent_core::{
 };
 
 mod facts;
+mod keyspace;
 mod log;
+mod masters;
 mod merged;
 mod records;
 mod scan;
+mod search;
 mod watched;
 
 /// How many records a count reads at a time.
@@ -43,6 +46,8 @@ fn limited(limit: u32) -> usize {
     usize::try_from(limit).unwrap_or(usize::MAX)
 }
 
+/// A list of a server that has become a replica fails with a transient error, as a lookup does.
+///
 /// In a cluster, a call that lists watched records or reads the log asks each slot for its part, in
 /// a few large writes, and fails if one master does not respond. A prefix with a hash tag has one
 /// list and one log.
@@ -53,9 +58,10 @@ fn limited(limit: u32) -> usize {
 #[async_trait]
 impl Administration for RedisStore {
     /// Reads at most 1,000 watched records for each page, so a page may have fewer records than
-    /// `limit` although it is not the last one. Records that cannot be read are left out, and so
-    /// are expired ones. A record that was claimed while its slot was moving to another node of a
-    /// cluster may be on two pages.
+    /// `limit` although it is not the last one. Expired records are left out. A record that was
+    /// claimed while its slot was moving to another node of a cluster may be on two pages. One that
+    /// became watched while its slot was moving may count as younger than it is, until a list
+    /// without [`older_than`](RecordFilter::older_than) has met it.
     async fn watched(
         &self,
         filter: &RecordFilter,
@@ -64,17 +70,19 @@ impl Administration for RedisStore {
     ) -> Result<RecordPage, StoreError> {
         let after = after.map(PagePosition::number_and_id).transpose().map_err(invalid("list"))?;
         let page = watched::page(&self.engine, filter, after, limited(limit)).await;
-        let watched::Page { records, at, next } = page.map_err(of("list"))?;
+        let watched::Page { records, unreadable, at, next } = page.map_err(of("list"))?;
         let next = next.map(|(number, id)| PagePosition::after_number_and_id(number, &id));
-        Ok(RecordPage::new(records, at, next))
+        let mut page = RecordPage::new(records, at, next);
+        page.unreadable = unreadable;
+        Ok(page)
     }
 
     /// Reads about 1,000 keys of the database for each page, including keys of other applications,
     /// and in a cluster one node after the other, and at the end those once more that are
-    /// importing a slot. If servers have been added, have failed over or
-    /// have exchanged slots since the previous page, the scan starts again. Records that cannot be
-    /// read are left out. If a server restarts between two pages, some of its records may be
-    /// missed.
+    /// importing a slot. If servers have been added, have failed over or have exchanged slots
+    /// since the previous page, the scan starts again. If a server restarts between two pages, some
+    /// of its records may be missed. The [unreadable](RecordPage::unreadable) records include any
+    /// value under a key of the store that is not a record, and the filter excludes none of them.
     async fn scan(
         &self,
         filter: &RecordFilter,
@@ -93,7 +101,7 @@ impl Administration for RedisStore {
         last: &RecordId,
         limit: u32,
     ) -> Result<Vec<ListedRecord>, StoreError> {
-        let found = scan::find(&self.engine, (first, last), limited(limit)).await;
+        let found = search::find(&self.engine, (first, last), limited(limit)).await;
         found.map_err(of("find"))
     }
 
@@ -136,7 +144,8 @@ impl Administration for RedisStore {
     }
 
     /// The number of all records is the number of keys of the database, including keys of other
-    /// applications. Reads all watched records, so the time depends on their number.
+    /// applications. Reads all watched records, so the time depends on their number. Of these, the
+    /// ones that cannot be read are not counted.
     async fn count(&self) -> Result<RecordCount, StoreError> {
         count(&self.engine).await.map_err(of("count"))
     }
@@ -156,8 +165,8 @@ impl Administration for RedisStore {
 }
 
 async fn count(engine: &Engine) -> Result<RecordCount, CallFailure> {
-    let mut count = RecordCount::none(records::now(engine).await?);
-    for node in scan::masters(engine)? {
+    let mut count = RecordCount::none(masters::now(engine).await?);
+    for node in masters::masters(engine)? {
         let size = redis::cmd("DBSIZE");
         let message = Message::Command(&size);
         let size = engine.router.send_to(&node, ConnectionRole::Lists, message).await?;

@@ -12,7 +12,7 @@ pub(crate) use self::{
 };
 use crate::encoding::Unreadable;
 use idempotent_core::{
-    StoreError,
+    RecordId, StoreError,
     store::{
         Cause::{Permanent, Temporary},
         ConnectionState::{Good, Unusable},
@@ -39,6 +39,9 @@ pub(crate) enum CallFailure {
     UnsuitableServer(UnsuitableServer),
     #[error(transparent)]
     Unreadable(#[from] Unreadable),
+    /// A record that was searched for.
+    #[error("the record {0} cannot be read")]
+    UnreadableRecord(RecordId),
     #[error("the user in the URL lacks a privilege")]
     MissingPermission(#[source] MissingPermission),
     /// No connection could be opened in time.
@@ -88,7 +91,7 @@ pub(crate) enum Redirect {
 
 impl CallFailure {
     pub(crate) fn into_error(self, operation: &'static str) -> StoreError {
-        if matches!(self, Self::Unreadable(_)) {
+        if matches!(self, Self::Unreadable(_) | Self::UnreadableRecord(_)) {
             StoreError::unreadable(NAME, operation, self)
         } else {
             self.class().into_error(NAME, operation, self)
@@ -107,9 +110,10 @@ impl CallFailure {
             Self::UnsuitableServer(UnsuitableServer::Replica) => refused(Temporary, Unusable),
             Self::UnsuitableServer(_) => refused(Permanent, Unusable),
             Self::BackingOff(last) => refused(last.class().cause, Unusable),
-            Self::Unreadable(_) | Self::MissingPermission(_) | Self::NoRuntime => {
-                refused(Permanent, Good)
-            }
+            Self::Unreadable(_)
+            | Self::UnreadableRecord(_)
+            | Self::MissingPermission(_)
+            | Self::NoRuntime => refused(Permanent, Good),
             Self::SlotsMoved => refused(Temporary, Good),
             Self::TooFewReplicas { .. } => ErrorClass::new(Effect::Unknown, Temporary, Good),
             Self::Unexpected => ErrorClass::new(Effect::Unknown, Permanent, Good),

@@ -6,6 +6,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use futures_util::future::join_all;
 use idempotent_core::{
     Abandoned, Lease, RecordId,
     protocol::{
@@ -18,6 +19,7 @@ use idempotent_redis::{RedisStore, internals::encode_redis_claim};
 
 use super::helpers::{GRANTED, key, lease, open_store, request};
 use test_support::{
+    administering::assert_an_old_list_ends,
     decision,
     servers::redis::{IN_MEMORY, Server},
 };
@@ -92,6 +94,17 @@ fn sorted(mut ids: Vec<RecordId>) -> Vec<RecordId> {
 /// The entries of the watch list, without their times.
 fn members(server: &Server) -> u64 {
     server.command(&format!("ZCARD {WATCHED}"))
+}
+
+/// Fails if a list of old records reads all young ones too.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_of_old_records_ends_at_the_first_young_one() {
+    let server = Server::start(IN_MEMORY);
+    let store = open_store(&server.url()).await;
+    for _ in 0..13 {
+        join_all((0..80).map(|_| claimed(&store, key(), Abandoned::Hold))).await;
+    }
+    assert_an_old_list_ends(&store, &[]).await;
 }
 
 /// Fails if a record is changed although the entry that belongs to the change cannot be written.

@@ -1,6 +1,6 @@
 //! What the servers tell of themselves.
 
-use super::records;
+use super::masters::{masters, now};
 use crate::{
     engine::Engine,
     error::CallFailure,
@@ -11,13 +11,13 @@ use idempotent_core::{ShortText, protocol::StoreFacts};
 /// Asks each master.
 pub(super) async fn facts(engine: &Engine) -> Result<StoreFacts, CallFailure> {
     let mut infos = Vec::<String>::new();
-    for node in engine.router.servers.masters() {
+    for node in masters(engine)? {
         let info = redis::cmd("INFO");
         let message = Message::Command(&info);
         let info = engine.router.send_to(&node, ConnectionRole::Lists, message).await?;
         infos.push(redis::from_redis_value(info).map_err(CallFailure::unexpected_reply)?);
     }
-    let at = records::now(engine).await?;
+    let at = now(engine).await?;
     let server = infos.first().map(|info| server(info)).unwrap_or_default();
     Ok(of_infos(StoreFacts::new(at, server), &infos))
 }

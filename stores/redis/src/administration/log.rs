@@ -4,7 +4,10 @@ use std::cmp::Reverse;
 
 use redis::Value;
 
-use super::merged::{Beginning, merged};
+use super::{
+    masters::assert_reads_were_of_the_master,
+    merged::{Beginning, merged},
+};
 use crate::{encoding::read_log_entry, engine::Engine, error::CallFailure};
 use idempotent_core::{
     clock::Timestamp,
@@ -68,6 +71,7 @@ pub(super) async fn page(
         let entries = entries.into_iter().map(|entry| stored(entry, log)).collect::<Result<_, _>>();
         logs.push(Beginning { entries: entries?, has_more });
     }
+    assert_reads_were_of_the_master(engine).await?;
     let Beginning { entries, has_more } = merged(logs);
     let has_more = has_more || entries.len() > limit;
     let last = entries.iter().take(limit).next_back().map(|(Reverse(place), _)| *place);

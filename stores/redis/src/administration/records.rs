@@ -7,19 +7,22 @@ use crate::{
     encoding::{decode_beginning, with_absolute_times},
     engine::Engine,
     error::{CallFailure, Reaction},
-    net::{ConnectionRole, Message, SendAgain},
+    net::{ConnectionRole, SendAgain},
 };
 use idempotent_core::{RecordId, clock::Timestamp, protocol::Snapshot};
 
 /// How many calls are sent at the same time if they are not sent in one write.
 pub(super) const CONCURRENT_CALLS: usize = 32;
 
-/// Reads records without their recordings, steps and inputs. `None`: there is no record, or it
-/// cannot be read.
-pub(super) async fn read(
-    engine: &Engine,
-    ids: &[RecordId],
-) -> Result<Vec<Option<Snapshot>>, CallFailure> {
+/// What was found under an id.
+pub(super) enum Found {
+    Absent,
+    Record(Snapshot),
+    Unreadable,
+}
+
+/// Reads records without their recordings, steps and inputs.
+pub(super) async fn read(engine: &Engine, ids: &[RecordId]) -> Result<Vec<Found>, CallFailure> {
     let script = &engine.scripts.list;
     let keys: Vec<_> = ids.iter().map(|id| engine.key(id)).collect();
     let mut replies = engine.router.send_each(&keys, |_, key| script.by_hash(&[key], &[])).await?;
@@ -42,32 +45,21 @@ pub(super) async fn read(
     }
     replies
         .into_iter()
-        .map(|reply| match reply.and_then(snapshot) {
-            Err(CallFailure::Unreadable(_)) => Ok(None),
-            read => read,
+        .map(|reply| match reply.and_then(found) {
+            Err(CallFailure::Unreadable(_)) => Ok(Found::Unreadable),
+            found => found,
         })
         .collect()
 }
 
 /// Decodes the reply of `lua/list.lua`.
-fn snapshot(reply: Value) -> Result<Option<Snapshot>, CallFailure> {
+fn found(reply: Value) -> Result<Found, CallFailure> {
     let (at, value, expires): (u64, Vec<u8>, i64) =
         redis::from_redis_value(reply).map_err(CallFailure::unexpected_reply)?;
     if value.is_empty() {
-        return Ok(None);
+        return Ok(Found::Absent);
     }
     let expires = Timestamp::from_millis(u64::try_from(expires).unwrap_or(0));
     let record = with_absolute_times(decode_beginning(&value)?, expires);
-    Ok(Some(Snapshot::new(record, Timestamp::from_millis(at))))
-}
-
-/// The time of a server.
-pub(super) async fn now(engine: &Engine) -> Result<Timestamp, CallFailure> {
-    let node = engine.router.servers.masters().into_iter().next().ok_or(CallFailure::NoMaster)?;
-    let time = redis::cmd("TIME");
-    let time: Value =
-        engine.router.send_to(&node, ConnectionRole::Lists, Message::Command(&time)).await?;
-    let (seconds, micros): (u64, u64) =
-        redis::from_redis_value(time).map_err(CallFailure::unexpected_reply)?;
-    Ok(Timestamp::from_millis(seconds.saturating_mul(1_000).saturating_add(micros / 1_000)))
+    Ok(Found::Record(Snapshot::new(record, Timestamp::from_millis(at))))
 }

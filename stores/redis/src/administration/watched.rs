@@ -3,8 +3,9 @@
 use futures_util::future::join_all;
 
 use super::{
+    masters::{assert_reads_were_of_the_master, now},
     merged::{Beginning, merged},
-    records::{CONCURRENT_CALLS, now, read},
+    records::{CONCURRENT_CALLS, Found, read},
 };
 use crate::{
     encoding::{GRACE, redis_millis},
@@ -30,6 +31,7 @@ type Place = (u64, RecordId);
 
 pub(super) struct Page {
     pub(super) records: Vec<ListedRecord>,
+    pub(super) unreadable: Vec<RecordId>,
     pub(super) at: Timestamp,
     /// The last place that was looked at, unless the list ends there.
     pub(super) next: Option<Place>,
@@ -41,10 +43,9 @@ pub(super) async fn page(
     after: Option<Place>,
     limit: usize,
 ) -> Result<Page, CallFailure> {
-    let lists = lists_after(engine, after).await?;
-    let Beginning { entries, has_more } = merged(lists);
-    let (mut records, mut wrong, mut at) = (Vec::new(), Vec::new(), None);
-    let (mut last, mut seen) = (None, 0);
+    let Beginning { entries, has_more } = merged(lists_after(engine, after).await?);
+    let (mut records, mut unreadable, mut wrong) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut at, mut last, mut seen) = (None, None, 0);
     'entries: for some in entries.chunks(READ) {
         if records.len() >= limit {
             break;
@@ -54,24 +55,37 @@ pub(super) async fn page(
             if records.len() >= limit {
                 break 'entries;
             }
+            (last, seen) = (Some((*time, *id)), seen + 1);
+            let found = match found {
+                Found::Absent => None,
+                Found::Record(found) => Some(found),
+                Found::Unreadable => {
+                    unreadable.push(*id);
+                    continue;
+                }
+            };
             at = at.max(found.as_ref().map(|found| found.at));
             let found = found.filter(is_open);
-            if found.as_ref().is_none_or(|found| found.record.first_seen.as_millis() != *time) {
+            let first_seen = found.as_ref().map(|found| found.record.first_seen);
+            if first_seen.map(Timestamp::as_millis) != Some(*time) {
                 wrong.push(*id);
+            } else if first_seen.zip(at).is_some_and(|(seen, at)| filter.is_too_young(seen, at)) {
+                (last, seen) = (None, entries.len());
+                break 'entries;
             }
             if let Some(found) = found.filter(|found| filter.matches(&found.record, found.at)) {
                 records.push(ListedRecord::new(*id, found.record));
             }
-            (last, seen) = (Some((*time, *id)), seen + 1);
         }
     }
     mend(engine, &wrong).await;
+    assert_reads_were_of_the_master(engine).await?;
     let at = match at {
         Some(at) => at,
         None => now(engine).await?,
     };
     let next = last.filter(|_| has_more || seen < entries.len());
-    Ok(Page { records, at, next })
+    Ok(Page { records, unreadable, at, next })
 }
 
 fn is_open(found: &Snapshot) -> bool {

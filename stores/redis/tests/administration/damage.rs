@@ -1,5 +1,7 @@
 //! Lists and logs with keys and entries that are not the store's, or whose records are gone.
 
+use std::error::Error;
+
 use bytes::Bytes;
 use idempotent_core::{
     Abandoned, RecordId,
@@ -10,12 +12,32 @@ use idempotent_core::{
 use super::{LOG, WATCHED, claimed, held, logged, members, remove, scanned, sorted, watched};
 use crate::helpers::{key, open_store};
 use test_support::{
+    administering::{List, Listed, assert_named_beside_others},
     decision,
     servers::redis::{IN_MEMORY, Server},
 };
 
 fn path(id: &RecordId) -> Vec<u8> {
     [b"idempotency:".as_slice(), id.as_bytes()].concat()
+}
+
+/// Fails if a damaged value hides the records beside it, or if nothing says which one is damaged.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_record_is_named_beside_the_others() {
+    let server = Server::start(IN_MEMORY);
+    let store = open_store(&server.url()).await;
+    let [first, damaged, last] =
+        [held(&store, key()).await, held(&store, key()).await, held(&store, key()).await];
+    let mut connection = server.client().get_connection().unwrap();
+    let value: Vec<u8> = redis::cmd("GET").arg(path(&damaged.id)).query(&mut connection).unwrap();
+    for (at, byte) in [(0, 9), (1, 7), (2, 2), (value.len() - 1, b'x')] {
+        let mut value = value.clone();
+        value[at] = byte;
+        redis::cmd("SET").arg(path(&damaged.id)).arg(&value).exec(&mut connection).unwrap();
+        assert_named_beside_others(&store, &damaged.id, &[first.id, last.id]).await;
+    }
+    // A list leaves its entry as it is.
+    assert_eq!(members(&server), 3);
 }
 
 /// Fails if a key of another type, a value that is no record, or an entry that is not the store's
@@ -39,16 +61,18 @@ async fn what_is_no_record_hides_none() {
     for (score, member) in [("1", &b"short"[..]), ("-5", &[7; 33]), ("inf", &[8; 32])] {
         run("ZADD", WATCHED.as_bytes(), &[score.as_bytes(), member]);
     }
+    let unreadable = sorted(vec![list, hash, text]);
+    let expected = Listed { records: vec![live.id], unreadable };
     for limit in [1, 10] {
-        assert_eq!(watched(&store, limit).await, [live.id]);
-        let scanned: Vec<_> = scanned(&store, limit).await.iter().map(|one| one.id).collect();
-        assert_eq!(scanned, [live.id]);
+        for kind in [List::Watched, List::Scan] {
+            assert_eq!(kind.all(&store, &RecordFilter::default(), limit).await, expected);
+        }
     }
     assert_eq!(store.count().await.unwrap().held, 1);
-    let (first, last) = (RecordId::from_bytes([0; 32]), RecordId::from_bytes([0xff; 32]));
-    assert_eq!(store.find(&first, &last, 10).await.unwrap().len(), 1);
     for id in [list, hash, text] {
-        assert_eq!(store.find(&id, &id, 1).await.unwrap(), []);
+        let error = store.find(&id, &id, 1).await.unwrap_err();
+        let source = error.source().unwrap().to_string();
+        assert!(error.is_unreadable() && source.contains(&id.to_string()), "{source}");
         let removal = Removal::of_any(live.owner);
         let refused = store.remove(&id, &removal, &decision(&id)).await.unwrap_err();
         assert!(refused.is_unreadable(), "{refused}");

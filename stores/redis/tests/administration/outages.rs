@@ -10,7 +10,7 @@ use idempotent_core::{
 };
 use idempotent_redis::RedisStore;
 
-use super::held;
+use super::{held, watched};
 use crate::helpers::{describe, key, open_store};
 use test_support::{
     decision,
@@ -82,4 +82,28 @@ async fn a_list_is_that_of_all_nodes_or_an_error() {
         assert!(failure.is_transient(), "{}", describe(&failure));
     }
     node.resume();
+}
+
+/// Fails if a list shows the records of a server that has become a replica, which may be outdated.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_list_is_read_from_a_replica() {
+    let server = Server::start(IN_MEMORY);
+    let store = open_store(&server.url()).await;
+    let held = held(&store, key()).await;
+    assert_eq!(watched(&store, 10).await, [held.id]);
+    // No server listens on this port.
+    let _: () = server.command("REPLICAOF 127.0.0.1 1");
+    for failure in failures(&store, &held.id).await {
+        assert!(failure.is_transient(), "{}", describe(&failure));
+        assert!(describe(&failure).contains("replica"), "{}", describe(&failure));
+    }
+    let found = store.find(&held.id, &held.id, 1).await.unwrap_err();
+    assert!(found.is_transient(), "{}", describe(&found));
+    let _: () = server.command("REPLICAOF NO ONE");
+    let began = Instant::now();
+    while store.watched(&RecordFilter::default(), None, 10).await.is_err() {
+        assert!(began.elapsed() < LONGEST, "the lists stay away");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(watched(&store, 10).await, [held.id]);
 }
