@@ -29,7 +29,6 @@ const NOT_STEPS: &[&str] = &[
     "existing.sql",
     "index_input.lua",
     "list.lua",
-    "log.sql",
     "measure.sql",
     "migrate_1.sql",
     "migrations.sql",
