@@ -46,7 +46,7 @@ async fn run_on_store(
     let session = &Session::open(connection, needs).await?;
     match command {
         StoreCommand::List(list) => list::list(session, list).await,
-        StoreCommand::Show(show) => sealed::named(session, show::show(session, show).await?).await,
+        StoreCommand::Show(show) => show::show(session, show).await,
         StoreCommand::Explain(selection) => show::explain(session, selection).await,
         StoreCommand::Resolve(resolve) => {
             sealed::verify_resolution(session, resolve).await?;

@@ -2,7 +2,10 @@
 
 use anstyle::{AnsiColor, Style};
 use comfy_table::{ContentArrangement, Table, presets::NOTHING};
-use idempotent_core::report::{RecordView, ShownDuration, ShownState};
+use idempotent_core::{
+    RecordId,
+    report::{RecordView, ShownDuration, ShownState},
+};
 
 pub(crate) const ERROR: Style = AnsiColor::Red.on_default().bold();
 pub(crate) const GOOD: Style = AnsiColor::Green.on_default();
@@ -10,6 +13,15 @@ pub(crate) const WARNING: Style = AnsiColor::Yellow.on_default().bold();
 pub(crate) const BUSY: Style = AnsiColor::Cyan.on_default();
 pub(crate) const BOLD: Style = Style::new().bold();
 pub(crate) const DIM: Style = Style::new().dimmed();
+
+/// What is said of records that cannot be read. Nothing if there are none.
+pub(crate) fn unreadable_text(ids: &[RecordId]) -> String {
+    if ids.is_empty() {
+        return String::new();
+    }
+    let ids: Vec<_> = ids.iter().map(RecordId::to_string).collect();
+    format!("{ERROR}These records cannot be read:{ERROR:#}\n{}\n", ids.join("\n"))
+}
 
 /// A row of a table: its cells, and the style of the first one.
 pub(crate) struct Row {

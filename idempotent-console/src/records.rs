@@ -128,6 +128,7 @@ pub(crate) async fn list(
             None => page,
             Some(mut all) => {
                 all.records.extend(page.records);
+                all.unreadable.extend(page.unreadable);
                 all.next = page.next;
                 all
             }

@@ -50,6 +50,11 @@ fn as_text<S: Serializer>(value: &impl Display, serializer: S) -> Result<S::Ok, 
     serializer.collect_str(value)
 }
 
+/// Serializes values as `Display` writes them.
+fn as_texts<S: Serializer>(values: &[impl Display], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(values.iter().map(ToString::to_string))
+}
+
 /// Serializes a value as `Display` writes it, or nothing.
 fn as_optional_text<S: Serializer>(
     value: &Option<impl Display>,

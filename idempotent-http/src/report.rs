@@ -2,7 +2,7 @@
 //! [`idempotent_core::report`], which know no HTTP.
 
 use bytes::Bytes;
-use idempotent_core::{EncodedRecording, Record, RecordState};
+use idempotent_core::{EncodedRecording, Record, RecordState, RecordingError};
 use serde::Serialize;
 
 use crate::recording::{RecordedBody, Recording};
@@ -50,6 +50,9 @@ pub enum RecordingKind {
     Response,
     /// The result of a job, or of another encoding than that of responses.
     Other,
+    /// Nothing that this program can read: it is sealed, and there is no keyring, or one that does
+    /// not open it.
+    Sealed,
     /// Nothing that can be read: the bytes are damaged. It is never replayed.
     Damaged,
 }
@@ -89,8 +92,10 @@ impl RecordingView {
             headers: Vec::new(),
             body: None,
         };
-        let Ok(recording) = EncodedRecording::verify(encoded.clone()) else {
-            return view(RecordingKind::Damaged);
+        let recording = match EncodedRecording::verify(encoded.clone()) {
+            Ok(recording) => recording,
+            Err(RecordingError::Sealed) => return view(RecordingKind::Sealed),
+            Err(_) => return view(RecordingKind::Damaged),
         };
         let Ok(Recording { status, headers, body, .. }) = Recording::decode(&recording) else {
             let content = recording.content();
@@ -189,6 +194,8 @@ mod tests {
     fn what_is_no_response_is_named() {
         let kind = |bytes: &Bytes| RecordingView::of(bytes, false).kind;
         assert_eq!(kind(&Bytes::from_static(b"damaged")), RecordingKind::Damaged);
+        let sealed = [EncodedRecording::SEALED, 0, 201, 7];
+        assert_eq!(kind(&Bytes::copy_from_slice(&sealed)), RecordingKind::Sealed);
         assert_eq!(
             kind(EncodedRecording::with_checksum(vec![9, 9]).as_bytes()),
             RecordingKind::Other

@@ -1,9 +1,9 @@
 //! The erasure of a principal.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use idempotent_core::{
-    Principal, StoreError,
+    Principal, RecordId, StoreError,
     protocol::{ListedRecord, ListedState, RecordFilter},
     report::RecordView,
 };
@@ -17,14 +17,16 @@ use crate::{
     report::Report,
     select::{SCANNED_AT_ONCE, scope},
     session::Session,
-    text::{GOOD, WARNING, count, records_table},
+    text::{ERROR, GOOD, WARNING, count, records_table},
 };
 
 /// What an erasure has done.
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 struct Erasure {
     erased: u64,
     left: Vec<RecordView>,
+    /// The ids of records that cannot be read, and were not removed.
+    unreadable: BTreeSet<String>,
 }
 
 /// How many records of a principal there are.
@@ -51,7 +53,7 @@ pub(super) async fn erase(session: &Session, erase: &EraseArguments) -> Result<R
     let (what, question) = summary(&found, erase.live);
     confirm(&what, &question, erase.decision.yes)?;
     let bar = progress("records removed", found.all);
-    let (mut erasure, mut after) = (Erasure { erased: 0, left: Vec::new() }, None);
+    let (mut erasure, mut after) = (Erasure::default(), None);
     loop {
         let page = administrator.erase(&principals, erase.live, after.as_ref(), &actor).await;
         let page = page.map_err(|error| stopped(erasure.erased, &error))?;
@@ -64,6 +66,7 @@ pub(super) async fn erase(session: &Session, erase: &EraseArguments) -> Result<R
                 erasure.left.push(RecordView::new(id, &now.record, now.at));
             }
         }
+        erasure.unreadable.extend(page.unreadable.iter().map(RecordId::to_string));
         bar.set_position(erasure.erased);
         after = page.next;
         if after.is_none() {
@@ -131,6 +134,13 @@ fn text(erasure: &Erasure) -> String {
              again, or add --live:{WARNING:#}\n"
         );
         text += &records_table(&erasure.left);
+    }
+    if !erasure.unreadable.is_empty() {
+        let ids: Vec<_> = erasure.unreadable.iter().map(String::as_str).collect();
+        text += &format!(
+            "{ERROR}These cannot be read, and were not removed:{ERROR:#}\n{}\n",
+            ids.join("\n")
+        );
     }
     text
 }

@@ -13,7 +13,7 @@ use crate::{
     report::Report,
     select::scope,
     session::Session,
-    text::{DIM, count, records_table},
+    text::{DIM, count, records_table, unreadable_text},
 };
 
 /// Lists a page of records.
@@ -34,6 +34,7 @@ pub(super) async fn list(session: &Session, list: &ListArguments) -> Result<Repo
     } else {
         records_table(&view.records)
     };
+    text += &unreadable_text(&view.unreadable);
     if let Some(next) = &view.next {
         text += &format!("{DIM}There may be more: --after {next}{DIM:#}\n");
     } else if !view.records.is_empty() {
@@ -78,7 +79,7 @@ async fn scanned(
     mut after: Option<PagePosition>,
     limit: u32,
 ) -> Result<RecordPage, Failure> {
-    let mut records = Vec::new();
+    let (mut records, mut unreadable) = (Vec::new(), Vec::new());
     let spinner = ask::spinner("pages read");
     loop {
         let found = u32::try_from(records.len()).unwrap_or(u32::MAX);
@@ -86,12 +87,15 @@ async fn scanned(
         let page = session.administrator.scan(filter, after.as_ref(), left);
         let page = session.call(page).await?;
         records.extend(page.records);
+        unreadable.extend(page.unreadable);
         spinner.inc(1);
         after = page.next;
         let found = u32::try_from(records.len()).unwrap_or(u32::MAX);
         if after.is_none() || found >= limit {
             spinner.finish_and_clear();
-            return Ok(RecordPage::new(records, page.at, after));
+            let mut all = RecordPage::new(records, page.at, after);
+            all.unreadable = unreadable;
+            return Ok(all);
         }
     }
 }

@@ -5,16 +5,8 @@ use idempotent_core::{
     protocol::{Contents, RecordFilter},
 };
 use serde::Serialize;
-use serde_json::Value;
 
-use crate::{
-    args::ResolveArguments,
-    failure::Failure,
-    report::Report,
-    select,
-    session::Session,
-    text::{ERROR, WARNING},
-};
+use crate::{args::ResolveArguments, failure::Failure, select, session::Session};
 
 /// How many records of a store are looked at to find out whether its application seals.
 const SAMPLE: u32 = 50;
@@ -152,23 +144,4 @@ pub(super) async fn verify_keyring(session: &Session) -> Result<(), Failure> {
         ));
     }
     Ok(())
-}
-
-/// Names a recording that was shown as damaged because it is sealed.
-pub(super) async fn named(session: &Session, mut report: Report) -> Result<Report, Failure> {
-    let kind = report.json.pointer("/recording/kind").and_then(Value::as_str);
-    let id = report.json.get("id").and_then(Value::as_str).and_then(|id| id.parse().ok());
-    let (Some("damaged"), Some(id)) = (kind, id) else { return Ok(report) };
-    if !kept(session, &id).await?.is_some_and(|kept| is_sealed(&kept)) {
-        return Ok(report);
-    }
-    if let Some(kind) = report.json.pointer_mut("/recording/kind") {
-        *kind = "sealed".into();
-    }
-    report.text += &if session.sealing_key.is_some() {
-        format!("{ERROR}sealed, and no key of the keyring opens it{ERROR:#}\n")
-    } else {
-        format!("{WARNING}sealed: give --keyring-file, or set IDEMPOTENCY_KEYRING{WARNING:#}\n")
-    };
-    Ok(report)
 }

@@ -5,7 +5,7 @@ use idempotent_core::{
     protocol::Snapshot,
     report::{RecordView, SeenAttempt, ShownState, Story, Time, explain as story_of, kind_name},
 };
-use idempotent_http::report::RecordingView;
+use idempotent_http::report::{RecordingKind, RecordingView};
 use serde::Serialize;
 
 use crate::{
@@ -14,7 +14,7 @@ use crate::{
     report::Report,
     select,
     session::Session,
-    text::{BOLD, DIM, age, facts, or_dash, size, state_style},
+    text::{BOLD, DIM, ERROR, WARNING, age, facts, or_dash, size, state_style},
 };
 
 /// A record, and its recording.
@@ -33,8 +33,19 @@ pub(super) async fn show(session: &Session, show: &ShowArguments) -> Result<Repo
     let mut text = record_text(&record);
     if let Some(recording) = &recording {
         text += &recording_text(recording, show.body);
+        if recording.kind == RecordingKind::Sealed {
+            text += &sealed_text(session.sealing_key.is_some());
+        }
     }
     Report::new(&WholeRecord { record, recording }, text)
+}
+
+fn sealed_text(has_keyring: bool) -> String {
+    if has_keyring {
+        format!("{ERROR}sealed, and no key of the keyring opens it{ERROR:#}\n")
+    } else {
+        format!("{WARNING}sealed: give --keyring-file, or set IDEMPOTENCY_KEYRING{WARNING:#}\n")
+    }
 }
 
 /// What is shown of a record, before its recording.

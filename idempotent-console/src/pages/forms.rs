@@ -32,8 +32,9 @@ pub(super) fn recording(recording: &RecordingView) -> Markup {
 fn kind(recording: &RecordingView) -> &'static str {
     match recording.kind {
         RecordingKind::Damaged => "damaged: it is never replayed",
+        RecordingKind::Sealed => "sealed, with a key that this program does not have",
         RecordingKind::Response => "a response",
-        RecordingKind::Other | _ => "the result of a job, or sealed",
+        RecordingKind::Other | _ => "the result of a job",
     }
 }
 

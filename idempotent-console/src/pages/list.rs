@@ -21,6 +21,10 @@ pub(super) fn page(visit: &Visit, query: &ListQuery, page: &RecordPageView) -> M
         } @else {
             (records_table(visit, caption(query), &page.records))
         }
+        @if !page.unreadable.is_empty() {
+            p role="alert" { "These records cannot be read. The log of the server says why." }
+            ul { @for id in &page.unreadable { li.id { code { (id) } } } }
+        }
         @if let Some(next) = &page.next {
             @let next = ListQuery { after: next.to_string(), ..query.clone() };
             p { a rel="next" href={ (base) "records?" (next.url()) } { "Further records" } }

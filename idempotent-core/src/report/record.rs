@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Serialize, Serializer};
 
-use super::{SeenAttempt, Time, as_optional_text, as_text};
+use super::{SeenAttempt, Time, as_optional_text, as_text, as_texts};
 use crate::{
     clock::{Timestamp, millis},
     history::{Entry, History, Kind},
@@ -234,6 +234,10 @@ pub struct RecordPageView {
     pub at: Time,
     /// The records, in the order of the list.
     pub records: Vec<RecordView>,
+    /// The whole ids of records that cannot be read, so that it is not known whether they belong to
+    /// the list.
+    #[serde(serialize_with = "as_texts")]
+    pub unreadable: Vec<RecordId>,
     /// Where the next page begins. `None`: there is no other page.
     #[serde(serialize_with = "as_optional_text")]
     pub next: Option<PagePosition>,
@@ -246,7 +250,8 @@ impl From<&RecordPage> for RecordPageView {
             RecordView::new(id, record, page.at)
         };
         let records = page.records.iter().map(view).collect();
-        Self { at: page.at.into(), records, next: page.next.clone() }
+        let unreadable = page.unreadable.clone();
+        Self { at: page.at.into(), records, unreadable, next: page.next.clone() }
     }
 }
 

@@ -135,9 +135,13 @@ fn every_kind_and_state_has_its_own_name() {
 #[test]
 fn a_page_has_its_time_and_the_next_position() {
     let next = Some(PagePosition::after_id(&ID));
-    let page = RecordPage::new(vec![ListedRecord::new(ID, record())], NOW, next);
+    let mut page = RecordPage::new(vec![ListedRecord::new(ID, record())], NOW, next);
+    page.unreadable = vec![ID];
     let view = serde_json::to_value(RecordPageView::from(&page)).unwrap();
     assert_eq!(view["at"], "2026-11-27T12:03:01.250Z");
-    assert_eq!(view["next"], ID.to_string());
+    assert_eq!(
+        (&view["next"], &view["unreadable"][0]),
+        (&ID.to_string().into(), &ID.to_string().into())
+    );
     assert_eq!(view["records"][0]["id"], ID.to_string());
 }
