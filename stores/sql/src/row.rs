@@ -37,6 +37,7 @@ where
 }
 
 /// What a row of a list is.
+#[expect(clippy::large_enum_variant, reason = "a row is used at once, and never collected")]
 pub(crate) enum ListRow {
     /// The list has no record.
     Empty,
@@ -70,8 +71,7 @@ where
     Ok((listed, now))
 }
 
-/// Returns whether a filter may select the record of a row that cannot be read: whether none of the
-/// columns that can be read excludes it.
+/// Returns whether none of the columns that can be read excludes a damaged record from a filter.
 pub(crate) fn may_match<'r, R: Row>(row: &'r R, filter: &RecordFilter) -> bool
 where
     &'static str: ColumnIndex<R>,

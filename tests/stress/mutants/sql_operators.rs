@@ -59,7 +59,7 @@ const MUTANTS: &[Mutant] = &[
     mutant("remove.sql", "AND ($3 = 1", "AND (true", Case(REMOVED_LIVE)),
     mutant("remove.sql", "state = 1 AND abandoned = 0", "abandoned = 0", Case(HELD)),
     mutant("remove.sql", " AND abandoned = 0", "", Case(HELD)),
-    mutant("remove.sql", " AND lease_until <= {now} AND", " AND", Histories),
+    mutant("remove.sql", " AND lease_until <= {now} AND", " AND", Case(REMOVED_LIVE)),
     mutant("remove.sql", " AND expires_at <= {now}", "", Case(REMOVED_LIVE)),
     mutant("remove.sql", "CASE WHEN state = 2 THEN", "CASE WHEN false THEN", Case(LOGGED)),
     mutant("remove.sql", " || coalesce(' ' || status, '')", "", Case(LOGGED)),

@@ -113,8 +113,10 @@ pub(crate) async fn watch(visit: Weak<Visit>, number: u64) {
         if let Ok(found) = visit.keys.look_up(&id).await {
             let (mut fields, changing) = describe(found.as_ref());
             if last.replace(changing) != Some(changing) {
-                if changing.0 == "held" {
-                    fields["console"] = console(&visit, number, &id).into();
+                if changing.0 == "held"
+                    && let Some(fields) = fields.as_object_mut()
+                {
+                    fields.insert("console".to_owned(), console(&visit, number, &id).into());
                 }
                 visit.report(number, "key", fields);
             }

@@ -56,15 +56,20 @@ pub(in crate::conformance) async fn a_live_record_is_removed_only_if_it_may_be(f
     if fixture.store().administration().is_none() {
         return;
     }
-    let [held, working, past_its_lease, can_be_held] = [(); 4].map(|()| fixture.key());
+    let [held, working, past_its_ttl, past_its_lease, can_be_held] =
+        [(); 5].map(|()| fixture.key());
+    let long = fixture.tick() * 8;
+    let short = fixture.tick() / 2;
     let leases = [
         held.held().await,
-        working.claimed(fixture.request().with_lease(fixture.tick() * 8)).await,
-        past_its_lease.claimed(fixture.request().with_ttl(fixture.tick() * 8)).await,
+        working.claimed(fixture.request().with_lease(long)).await,
+        past_its_ttl.claimed(fixture.request().with_lease(long).with_ttl(short)).await,
+        past_its_lease.claimed(fixture.request().with_ttl(long)).await,
         can_be_held.claimed(fixture.hold_request()).await,
     ];
     fixture.expire_leases().await;
-    for (key, lease) in [held, working, past_its_lease, can_be_held].iter().zip(leases) {
+    let keys = [held, working, past_its_ttl, past_its_lease, can_be_held];
+    for (key, lease) in keys.iter().zip(leases) {
         let before = key.record().await;
         assert_eq!(key.remove(&Removal::of_completed(lease.owner)).await, Some(false));
         assert_eq!(key.remove(&Removal::of_any(owner())).await, Some(false));
@@ -209,12 +214,25 @@ pub(in crate::conformance) async fn the_log_says_what_a_record_was_when_it_was_c
     fixture: Fixture,
 ) {
     let Some(store) = fixture.store().administration() else { return };
-    let [working, noted, held, unmet, can_be_held, completed, plain, resolved, released, erased] =
-        [(); 10].map(|()| fixture.key());
+    let keys = [(); 11].map(|()| fixture.key());
+    let [
+        working,
+        late,
+        noted,
+        held,
+        unmet,
+        can_be_held,
+        completed,
+        plain,
+        resolved,
+        released,
+        erased,
+    ] = keys;
     let (request, hold) = (fixture.request(), fixture.hold_request());
     let lasting = fixture.tick() * 8;
     for (key, claim) in [
         (&working, request.with_lease(lasting)),
+        (&late, request.with_ttl(lasting)),
         (&noted, request.with_lease(lasting)),
         (&held, request.clone()),
         (&unmet, hold.clone()),
@@ -238,13 +256,14 @@ pub(in crate::conformance) async fn the_log_says_what_a_record_was_when_it_was_c
     assert_eq!(resolved.resolve(&request.owner, known).await, ResolveOutcome::Resolved);
     let outcome = released.resolve(&request.owner, Resolution::Release).await;
     assert_eq!(outcome, ResolveOutcome::Resolved);
-    for key in [&working, &noted, &held, &unmet, &can_be_held, &completed, &plain] {
+    for key in [&working, &late, &noted, &held, &unmet, &can_be_held, &completed, &plain] {
         assert_eq!(key.remove(&Removal::of_any(request.owner)).await, Some(true));
     }
     let erasure = erased.audit(AuditAction::Erase);
     assert!(store.remove(&erased.id, &Removal::of_any(request.owner), &erasure).await.unwrap());
     for (key, before, reference) in [
         (&working, AuditedState::InFlight, None),
+        (&late, AuditedState::InFlight, None),
         (&noted, AuditedState::InFlight, Some("late")),
         (&held, AuditedState::Held, Some("late")),
         (&unmet, AuditedState::Held, None),

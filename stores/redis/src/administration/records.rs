@@ -15,6 +15,7 @@ use idempotent_core::{RecordId, clock::Timestamp, protocol::Snapshot};
 pub(super) const CONCURRENT_CALLS: usize = 32;
 
 /// What was found under an id.
+#[expect(clippy::large_enum_variant, reason = "nearly all are records, of one page")]
 pub(super) enum Found {
     Absent,
     Record(Snapshot),
