@@ -27,7 +27,8 @@ pub(super) fn page(
                 a href={ (base) "records?state=held" } { strong { (count.held) } " held" }
             }
             li {
-                strong { @match oldest { Some(oldest) => (oldest), None => "–" } } " the oldest held"
+                strong { @match oldest { Some(oldest) => (oldest), None => "–" } }
+                " the oldest held"
             }
             li {
                 a href={ (base) "records?state=in_flight" } {

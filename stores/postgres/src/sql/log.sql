@@ -9,7 +9,7 @@ WITH changed AS (
 INSERT INTO {schema}"{table}_audit"
     (at, action, record_id, operation, principal, reference, before, after, actor, reason)
 SELECT {now}, convert_from($1, 'UTF8'), $2, convert_from($3, 'UTF8'), nullif($4, ''::bytea),
-       CASE $1 WHEN 'erase'::bytea THEN NULL ELSE changed.reference END, changed.before, convert_from($5, 'UTF8'), convert_from($6, 'UTF8'),
-       convert_from($7, 'UTF8')
+       CASE $1 WHEN 'erase'::bytea THEN NULL ELSE changed.reference END, changed.before,
+       convert_from($5, 'UTF8'), convert_from($6, 'UTF8'), convert_from($7, 'UTF8')
 FROM changed
 RETURNING 1
