@@ -50,15 +50,16 @@ impl IdempotencyBuilder {
     /// The guard enters a span named `idempotency` from the claim to the end of the operation, with
     /// the fields `operation`, `id` (as logs show it) and `outcome`. In it, `current` is called
     /// when a response is recorded: it returns the identity of that span in the application's
-    /// tracing
-    /// system, 24 bytes that are kept with the recording. `link` is called in the span of each
-    /// replay. Both are called while a client waits; a panic is logged.
+    /// tracing system, 24 bytes that are kept with the recording. `link` is called in the span of
+    /// each replay. Both are called while a client waits; a panic is logged.
     ///
     /// With `tracing-opentelemetry`:
     ///
     /// ```
     /// use idempotent_actix::{Idempotency, recording::TraceContext, store::MemoryStore};
-    /// use opentelemetry::trace::{SpanContext, TraceContextExt, TraceFlags, TraceState};
+    /// use opentelemetry::trace::{
+    ///     SpanContext, SpanId, TraceContextExt, TraceFlags, TraceId, TraceState,
+    /// };
     /// use tracing::Span;
     /// use tracing_opentelemetry::OpenTelemetrySpanExt;
     ///
@@ -71,9 +72,11 @@ impl IdempotencyBuilder {
     /// }
     ///
     /// fn link(first: &TraceContext) {
-    ///     let (trace, span) = (first.trace_id.into(), first.span_id.into());
-    ///     let (flags, state) = (TraceFlags::SAMPLED, TraceState::NONE);
-    ///     Span::current().add_link(SpanContext::new(trace, span, flags, true, state));
+    ///     let trace = TraceId::from_bytes(first.trace_id);
+    ///     let span = SpanId::from_bytes(first.span_id);
+    ///     let state = TraceState::NONE;
+    ///     let first = SpanContext::new(trace, span, TraceFlags::SAMPLED, true, state);
+    ///     Span::current().add_link(first);
     /// }
     ///
     /// let idempotency = Idempotency::builder(MemoryStore::new()).traces(current, link).build();
