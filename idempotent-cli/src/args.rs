@@ -20,8 +20,9 @@ const EXIT_CODES: &str = "Exit codes: 0 done, 1 error, 2 usage, 3 not found, 4 c
     record is in another state, or another attempt has it), 5 ambiguous.
 
 The URL of the store comes from the variable IDEMPOTENCY_URL or from --url-file, so that a \
-    password in it is not seen in the list of processes: sqlite:FILE, postgres://USER@HOST/DATABASE, \
-    redis://HOST, redis+sentinel://…, redis+cluster://…, with TLS rediss://….";
+    password in it is not seen in the list of processes: sqlite:FILE, \
+    postgres://USER@HOST/DATABASE, redis://HOST, redis+sentinel://…, redis+cluster://…, with TLS \
+    rediss://….";
 
 /// List, find, explain, resolve and erase the records of idempotency keys.
 #[derive(Debug, Parser)]

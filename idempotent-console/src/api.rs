@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::{
-    bulk::{self, Bulk},
+    bulk::{self, Bulk, BulkAction},
     decisions::{Decision, GivenOutcome, actor, decide, recording_of_result},
     failure::Failure,
     parts::ConsoleParts,
@@ -77,7 +77,7 @@ async fn record(console: Data<ConsoleParts>, digits: Path<String>) -> Response {
 /// A decision about one record, as the caller saw it.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Decided {
+struct GivenDecision {
     seen: String,
     reason: String,
 }
@@ -101,7 +101,7 @@ async fn resolve(
 ) -> Response {
     let Completed { seen, reason, response, result } = completed.into_inner();
     let decision = Decision::Complete(recording(response, result.as_ref())?);
-    decided(&console, &visit, &digits, &Decided { seen, reason }, &decision).await
+    decided(&console, &visit, &digits, &GivenDecision { seen, reason }, &decision).await
 }
 
 fn recording(
@@ -120,7 +120,7 @@ async fn release(
     console: Data<ConsoleParts>,
     visit: Visit,
     digits: Path<String>,
-    given: Json<Decided>,
+    given: Json<GivenDecision>,
 ) -> Response {
     decided(&console, &visit, &digits, &given, &Decision::Release).await
 }
@@ -130,7 +130,7 @@ async fn forget(
     console: Data<ConsoleParts>,
     visit: Visit,
     digits: Path<String>,
-    given: Json<Decided>,
+    given: Json<GivenDecision>,
 ) -> Response {
     decided(&console, &visit, &digits, &given, &Decision::Forget).await
 }
@@ -139,7 +139,7 @@ async fn decided(
     console: &ConsoleParts,
     visit: &Visit,
     digits: &str,
-    given: &Decided,
+    given: &GivenDecision,
     decision: &Decision,
 ) -> Response {
     let actor = actor(visit, &given.reason)?;
@@ -183,16 +183,9 @@ struct DecidedAll {
     filter: ListQuery,
     seen: String,
     reason: String,
-    action: Action,
+    action: BulkAction,
     response: Option<GivenOutcome>,
     result: Option<Value>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum Action {
-    Complete,
-    Release,
 }
 
 #[post("/bulk")]
@@ -204,8 +197,8 @@ async fn decide_all(
     let DecidedAll { filter, seen, reason, action, response, result } = given.into_inner();
     let actor = actor(&visit, &reason)?;
     let decision = match action {
-        Action::Complete => Decision::Complete(recording(response, result.as_ref())?),
-        Action::Release => Decision::Release,
+        BulkAction::Complete => Decision::Complete(recording(response, result.as_ref())?),
+        BulkAction::Release => Decision::Release,
     };
     let seen = bulk::seen_attempts(&seen)?;
     let bulk = Bulk::new(&console, &filter, &seen, decision, actor).await?;

@@ -10,7 +10,7 @@ use idempotent_core::{
     protocol::Actor,
     report::{RecordPageView, RecordView, SeenAttempt},
 };
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::{
     decisions::{Decision, decide},
@@ -25,6 +25,14 @@ pub(crate) const MAX: usize = 1_000;
 const PAGE: u32 = 200;
 /// How many decisions are made between two reports of the progress.
 const STEP: usize = 10;
+
+/// What is decided about all of them.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum BulkAction {
+    Complete,
+    Release,
+}
 
 /// The operations that a filter selects, the oldest first.
 #[derive(Debug)]

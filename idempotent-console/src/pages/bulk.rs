@@ -17,7 +17,7 @@ use super::{
     respond,
 };
 use crate::{
-    bulk::{Bulk, MAX, Selected, Tally, seen_attempts, select},
+    bulk::{Bulk, BulkAction, MAX, Selected, Tally, seen_attempts, select},
     decisions::{Decision, OutcomeForm, actor, may_act},
     failure::Failure,
     layout::{END, HTML, Place, begin, page as layout},
@@ -31,17 +31,10 @@ pub(super) fn routes(config: &mut ServiceConfig) {
     config.service(choose).service(confirm).service(run);
 }
 
-#[derive(Clone, Copy, Deserialize, PartialEq, Eq)]
-#[serde(rename_all = "snake_case")]
-enum Action {
-    Complete,
-    Release,
-}
-
 /// The filter, as fields of a form, and what is decided.
 #[derive(Deserialize)]
 struct Chosen {
-    action: Action,
+    action: BulkAction,
     #[serde(default)]
     operation: String,
     #[serde(default)]
@@ -65,15 +58,15 @@ impl Chosen {
 
     fn decision(&self) -> Result<Decision, Failure> {
         match self.action {
-            Action::Complete => self.outcome.recording().map(Decision::Complete),
-            Action::Release => Ok(Decision::Release),
+            BulkAction::Complete => self.outcome.recording().map(Decision::Complete),
+            BulkAction::Release => Ok(Decision::Release),
         }
     }
 
     fn fields(&self) -> Markup {
         let action = match self.action {
-            Action::Complete => "complete",
-            Action::Release => "release",
+            BulkAction::Complete => "complete",
+            BulkAction::Release => "release",
         };
         html! {
             input type="hidden" name="action" value=(action);
@@ -198,7 +191,7 @@ async fn confirm(console: Data<ConsoleParts>, visit: Visit, chosen: Form<Chosen>
 }
 
 #[derive(Deserialize)]
-struct Confirmed {
+struct ConfirmedBulk {
     seen: String,
     reason: String,
     confirmed: String,
@@ -208,7 +201,7 @@ struct Confirmed {
 
 /// Makes the decisions, and shows how far they have come. If the page is closed, the rest is left.
 #[post("/bulk/run")]
-async fn run(console: Data<ConsoleParts>, visit: Visit, form: Form<Confirmed>) -> HttpResponse {
+async fn run(console: Data<ConsoleParts>, visit: Visit, form: Form<ConfirmedBulk>) -> HttpResponse {
     let bulk = async {
         let actor = actor(&visit, &form.reason)?;
         if form.confirmed != "yes" {

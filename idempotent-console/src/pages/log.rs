@@ -14,7 +14,7 @@ pub(super) fn page(visit: &Visit, page: &AuditPageView) -> Markup {
     let caption = "Decisions, the latest first";
     let content = html! {
         @if page.entries.is_empty() {
-            p role="status" { "Nobody has decided anything yet." }
+            p role="status" { "There are no decisions yet." }
         } @else {
             div.scroll role="region" aria-label=(caption) tabindex="0" {
                 table {

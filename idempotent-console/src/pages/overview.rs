@@ -42,7 +42,7 @@ pub(super) fn page(
              was renewed."
         }
         section {
-            h2 { "Held: nobody knows whether they took effect" }
+            h2 { "Held: it is not known whether they took effect" }
             @if held.records.is_empty() {
                 p { "None. Nothing waits for you." }
             } @else {

@@ -134,7 +134,7 @@ fn decisions(visit: &Visit, record: &RecordView, outcome: &OutcomeForm) -> Marku
                 }
             }
         },
-        // Nobody has to decide anything.
+        // There is nothing to decide.
         ShownState::InFlight | ShownState::Abandoned | ShownState::Expired | _ => html! {},
     }
 }

@@ -59,71 +59,12 @@ fn resolve_a_killed_refund(files: &Files, by: By) {
     // The client's retry is refused, and the log has the digits of the record.
     let held = server.send(&refund);
     assert_eq!(held.problem(), (409, "outcome_unknown".to_owned()));
-    let digits = &id[..8];
-    server.await_line(digits);
-    // By the digits, and by the key that the client has sent.
-    let whole = operator.get(&format!("/records/{digits}"));
-    let key = json!({ "key": "refund-1", "operation": "POST /v1/refunds", "scope": "user:alice" });
-    assert_eq!(operator.post("/find", &key).1["id"], *id);
-    let by_digits = operator.program(&["show", digits]);
-    let by_key = operator.program(&[
-        "show",
-        "--key",
-        "refund-1",
-        "--operation",
-        "POST /v1/refunds",
-        "--scope",
-        "user:alice",
-        "--namespace",
-        NAMESPACE,
-    ]);
-    assert_eq!((&by_digits["id"], &by_key["id"]), (&json!(id), &json!(id)));
-    for shown in [&whole["record"], &by_digits, &by_key] {
-        assert_eq!(shown["state"], "held", "{shown}");
-        assert_eq!(shown["seen"], whole["record"]["seen"]);
-    }
-
-    // The reference leads to the refund, and its key to the bank's books.
-    let reference = whole["record"]["reference"].as_str().unwrap().to_owned();
-    assert_eq!(files.count(&format!("SELECT count(*) FROM refunds WHERE id = '{reference}'")), 1);
-    let key = files.refund_key(&reference);
-    let booked = format!("SELECT count(*) FROM bank_transfers WHERE key = '{key}'");
-    assert_eq!(files.count_at_bank(&booked), 1);
-
+    server.await_line(&id[..8]);
+    let record = operator.find(&id);
+    let reference = record["reference"].as_str().unwrap();
+    assert_is_in_the_books(files, reference);
     let body = json!({ "id": reference, "object": "refund", "status": "succeeded" }).to_string();
-    let seen = whole["record"]["seen"].as_str().unwrap();
-    match by {
-        By::Console => {
-            let response =
-                json!({ "status": 200, "content_type": "application/json", "body": body });
-            let decision = json!({ "seen": seen, "reason": REASON, "response": response });
-            let (status, done) = operator.post(&format!("/records/{digits}/resolve"), &decision);
-            assert_eq!(status, 200, "{done}");
-            // A page that was loaded before is out of date.
-            let release = json!({ "seen": seen, "reason": REASON });
-            let (status, stale) = operator.post(&format!("/records/{digits}/release"), &release);
-            assert_eq!((status, &stale["code"]), (409, &json!("conflict")));
-        }
-        By::Program => {
-            operator.program(&[
-                "resolve",
-                digits,
-                "--seen",
-                seen,
-                "--reason",
-                REASON,
-                "--status",
-                "200",
-                "--content-type",
-                "application/json",
-                "--body",
-                &body,
-                "--yes",
-                "--actor",
-                "ada",
-            ]);
-        }
-    }
+    operator.complete(&id, record["seen"].as_str().unwrap(), &body, by);
     let replay = server.send(&refund);
     assert!(replay.is_replay());
     assert_eq!((replay.status, replay.text()), (200, body.as_str()));
@@ -132,16 +73,15 @@ fn resolve_a_killed_refund(files: &Files, by: By) {
         1
     );
 
-    // Both tell the whole story.
-    let told = operator.get(&format!("/records/{id}"))["story"].clone();
-    assert_eq!(operator.program(&["explain", digits]), told);
-    let texts: Vec<_> =
-        told["events"].as_array().unwrap().iter().map(|event| &event["text"]).collect();
-    let text = format!("{texts:?} {}", told["conclusion"]);
-    for part in ["claimed the key", "held", "200", REASON] {
-        assert!(text.contains(part), "{part}: {text}");
-    }
-    assert_eq!(told["state"], "completed");
+    operator.read_story(&id);
+}
+
+/// The reference leads to the refund, and its key to the bank's books.
+fn assert_is_in_the_books(files: &Files, reference: &str) {
+    assert_eq!(files.count(&format!("SELECT count(*) FROM refunds WHERE id = '{reference}'")), 1);
+    let key = files.refund_key(reference);
+    let booked = format!("SELECT count(*) FROM bank_transfers WHERE key = '{key}'");
+    assert_eq!(files.count_at_bank(&booked), 1);
 }
 
 /// The namespace of the records: the name of the package with the server's handlers, which is a
@@ -155,6 +95,66 @@ struct Operator<'a> {
 }
 
 impl Operator<'_> {
+    /// Finds the held record by the digits of a log line, and by the key that the client has sent,
+    /// with both; returns what is shown of it.
+    fn find(&self, id: &str) -> Value {
+        let digits = &id[..8];
+        let whole = self.get(&format!("/records/{digits}"));
+        let key =
+            json!({ "key": "refund-1", "operation": "POST /v1/refunds", "scope": "user:alice" });
+        assert_eq!(self.post("/find", &key).1["id"], *id);
+        let by_digits = self.program(&["show", digits]);
+        let by_key = self.program(&[
+            "show",
+            "--key",
+            "refund-1",
+            "--operation",
+            "POST /v1/refunds",
+            "--scope",
+            "user:alice",
+            "--namespace",
+            NAMESPACE,
+        ]);
+        for shown in [&whole["record"], &by_digits, &by_key] {
+            assert_eq!((&shown["id"], &shown["state"]), (&json!(id), &json!("held")), "{shown}");
+            assert_eq!(shown["seen"], whole["record"]["seen"]);
+        }
+        whole["record"].clone()
+    }
+
+    fn complete(&self, id: &str, seen: &str, body: &str, by: By) {
+        match by {
+            By::Console => {
+                let response =
+                    json!({ "status": 200, "content_type": "application/json", "body": body });
+                let decision = json!({ "seen": seen, "reason": REASON, "response": response });
+                let (status, done) = self.post(&format!("/records/{id}/resolve"), &decision);
+                assert_eq!(status, 200, "{done}");
+                // A page that was loaded before is out of date.
+                let release = json!({ "seen": seen, "reason": REASON });
+                let (status, stale) = self.post(&format!("/records/{id}/release"), &release);
+                assert_eq!((status, &stale["code"]), (409, &json!("conflict")));
+            }
+            By::Program => {
+                let decision = ["resolve", id, "--seen", seen, "--reason", REASON, "--yes"];
+                let response = ["--status", "200", "--content-type", "application/json"];
+                let rest = ["--body", body, "--actor", "ada"];
+                self.program(&[&decision[..], &response, &rest].concat());
+            }
+        }
+    }
+
+    /// The console and the program have the whole story.
+    fn read_story(&self, id: &str) {
+        let story = self.get(&format!("/records/{id}"))["story"].clone();
+        assert_eq!(self.program(&["explain", id]), story);
+        let text = story.to_string();
+        for part in ["claimed the key", "held", "200", REASON] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        assert_eq!(story["state"], "completed");
+    }
+
     fn get(&self, path: &str) -> Value {
         let response = self.server.send(&Request::new("GET", &format!("/console/api{path}")));
         assert_eq!(response.status, 200, "{path}: {}", response.text());
