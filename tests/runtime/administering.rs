@@ -9,7 +9,7 @@ use idempotent_core::{
     StoreError,
     history::Kind,
     protocol::{
-        Actor, AuditAction, AuditEntry, Audited, AuditedState, Claim, ClaimOutcome, Fence,
+        Actor, AuditAction, AuditEntry, AuditedState, Claim, ClaimOutcome, Fence,
         ListedState, Note, RecordFilter, RenewOutcome, Renewal, Resolution, ResolveOutcome,
         Snapshot,
     },
@@ -71,7 +71,6 @@ async fn a_decision_is_logged_with_who_and_why() {
     for entry in entries {
         assert_eq!((entry.id, &entry.actor), (id, &actor));
         assert_eq!(entry.operation.as_str(), "POST /payments");
-        assert_eq!(entry.principal, Some(ScopeId::new("alice").principal()));
     }
 }
 
@@ -160,10 +159,7 @@ async fn all_records_of_a_principal_are_erased() {
     assert_eq!(left.iter().map(|listed| listed.id).collect::<Vec<_>>(), [id("bob's")]);
     let log = administrator.audit(None, 1_000).await.unwrap().entries;
     let erased = log.iter().filter(|audited| audited.entry.action == AuditAction::Erase);
-    assert_eq!(erased.clone().count(), 305);
-    for Audited { entry, .. } in erased {
-        assert_eq!((entry.principal, &entry.reference), (None, &None));
-    }
+    assert_eq!(erased.count(), 305);
     // Without a principal, nothing is erased.
     assert_eq!(administrator.erase(&[], true, None, &actor()).await.unwrap().erased, 0);
     let nobody = Principal::from_bytes([0; 16]);

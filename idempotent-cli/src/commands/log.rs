@@ -37,12 +37,11 @@ pub(super) async fn log(session: &Session, log: &LogArguments) -> Result<Report,
             or_dash(entry.actor.as_str()),
             format!("{} → {}", entry.before, entry.after),
             or_dash(entry.operation.as_str()),
-            or_dash(entry.reference.as_deref().unwrap_or_default()),
             entry.id.to_string(),
             or_dash(entry.reason.as_str()),
         ],
     };
-    let header = ["ACTION", "TIME", "ACTOR", "STATE", "OPERATION", "REFERENCE", "ID", "REASON"];
+    let header = ["ACTION", "TIME", "ACTOR", "STATE", "OPERATION", "ID", "REASON"];
     let mut text = if view.entries.is_empty() {
         "no decisions\n".to_owned()
     } else {

@@ -6,7 +6,6 @@ use crate::{
     clock::Timestamp,
     record::{Record, RecordState},
     record_id::RecordId,
-    scope::Principal,
     short_text::ShortText,
 };
 
@@ -138,7 +137,8 @@ pub struct AuditError;
 /// A decision of an operator about one record. A store writes it to a log beside the records, in
 /// the same atomic step as the change, so that it outlives the record.
 ///
-/// It contains no key, no scope and none of the record's bytes.
+/// It contains nothing that a client has sent and nothing that a handler has noted, since it stays
+/// when the records of a person are erased.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AuditEntry {
@@ -148,11 +148,6 @@ pub struct AuditEntry {
     pub id: RecordId,
     /// The name of its operation. Empty if it had none.
     pub operation: ShortText,
-    /// The digest of its principal, if it had one.
-    pub principal: Option<Principal>,
-    /// The reference that its handler had set, if any. The store writes the one that the record has
-    /// when it is changed, and none if the record is erased.
-    pub reference: Option<ShortText>,
     /// Its state before. The store writes the one that the record has when it is changed.
     pub before: AuditedState,
     /// Its state afterwards.
@@ -171,34 +166,14 @@ impl AuditEntry {
         before: AuditedState,
         actor: Actor,
     ) -> Self {
-        Self {
-            action,
-            id,
-            operation: ShortText::EMPTY,
-            principal: None,
-            reference: None,
-            before,
-            after: AuditedState::Absent,
-            actor,
-        }
+        Self { action, id, operation: ShortText::EMPTY, before, after: AuditedState::Absent, actor }
     }
 
-    /// Returns the entry with the state and the reference that the record has at `now`, when it is
-    /// changed. They may differ from what the operator saw: its attempt may have ended since then,
-    /// or noted a reference.
+    /// Returns the entry with the state that the record has at `now`, when it is changed. It may
+    /// differ from what the operator saw: its attempt may have ended since then.
     #[must_use]
     pub fn of_record(&self, record: &Record, now: Timestamp) -> Self {
-        Self {
-            before: AuditedState::of(record, now),
-            reference: match self.action {
-                // The log would keep what is erased.
-                AuditAction::Erase => None,
-                AuditAction::Complete | AuditAction::Release | AuditAction::Forget => {
-                    record.notes.reference.clone()
-                }
-            },
-            ..self.clone()
-        }
+        Self { before: AuditedState::of(record, now), ..self.clone() }
     }
 
     /// Creates an entry about a record that was read at `now` and is absent afterwards.
@@ -212,8 +187,6 @@ impl AuditEntry {
     ) -> Self {
         Self {
             operation: record.operation.clone(),
-            principal: record.principal,
-            reference: record.notes.reference.clone(),
             ..Self::new(action, id, AuditedState::of(record, now), actor)
         }
     }

@@ -6,7 +6,6 @@ use super::{Time, as_optional_text, as_text};
 use crate::{
     protocol::{AuditAction, AuditPage, Audited, AuditedState, PagePosition},
     record_id::RecordId,
-    scope::Principal,
     short_text::ShortText,
 };
 
@@ -25,12 +24,6 @@ pub struct AuditView {
     /// The name of its operation. Empty if it had none.
     #[serde(serialize_with = "as_text")]
     pub operation: ShortText,
-    /// The digest of its principal, as the record had it.
-    #[serde(serialize_with = "as_optional_text")]
-    pub principal: Option<Principal>,
-    /// The reference that its handler had noted.
-    #[serde(serialize_with = "as_optional_text")]
-    pub reference: Option<ShortText>,
     /// Its state before: `held`, `in flight`, `completed`, or `completed 201` with its status.
     #[serde(serialize_with = "as_text")]
     pub before: AuditedState,
@@ -52,8 +45,6 @@ impl From<&Audited> for AuditView {
             action: entry.action,
             id: entry.id,
             operation: entry.operation.clone(),
-            principal: entry.principal,
-            reference: entry.reference.clone(),
             before: entry.before,
             after: entry.after,
             actor: entry.actor.name.clone(),
@@ -96,7 +87,6 @@ mod tests {
         let actor = Actor::new("ada", "as the bank's books say");
         let entry = AuditEntry {
             operation: ShortText::truncated("POST /refunds"),
-            principal: Some(Principal::from_bytes([1; 16])),
             after: AuditedState::Completed(Some(201)),
             ..AuditEntry::new(AuditAction::Complete, id, AuditedState::Held, actor)
         };
@@ -109,8 +99,6 @@ mod tests {
                 "action": "complete",
                 "id": "ab".repeat(32),
                 "operation": "POST /refunds",
-                "principal": "01".repeat(16),
-                "reference": null,
                 "before": "held",
                 "after": "completed 201",
                 "actor": "ada",

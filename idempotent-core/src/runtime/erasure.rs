@@ -47,8 +47,8 @@ impl Administrator {
     /// after any loss of a record: erase that one later.
     ///
     /// A record that is claimed between the first and the last of these calls may be missed. The
-    /// log gets an entry for each removed record, with its id but without its principal and its
-    /// reference. Entries about earlier decisions keep theirs.
+    /// log gets an entry for each removed record, with its id. As every entry, it has neither the
+    /// principal nor the reference of the record.
     pub async fn erase(
         &self,
         principals: &[Principal],
@@ -67,8 +67,6 @@ impl Administrator {
         for ListedRecord { id, record } in found.records {
             let removal = Removal { seen: record.owner, live };
             let about = AuditEntry::about(AuditAction::Erase, id, &record, found.at, actor.clone());
-            // The log would keep what is erased.
-            let about = AuditEntry { principal: None, ..about };
             match self.remove_or_read(&id, &removal, &about).await {
                 Ok(Removed::Now) => page.erased += 1,
                 Ok(Removed::Before) => {}

@@ -136,8 +136,6 @@ where
         AuditEntry::new(action.parse()?, RecordId::from_bytes(id), before.parse()?, actor);
     entry.after = after.parse()?;
     entry.operation = text("operation", Some(required("operation")?))?.unwrap_or_default();
-    entry.principal = principal(row.try_get("principal")?)?;
-    entry.reference = text("reference", row.try_get("reference")?)?;
     let at = timestamp("at", row.try_get("at")?)?;
     Ok((Audited::new(entry, at), number_from_row(row, "number")?))
 }

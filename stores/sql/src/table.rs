@@ -141,19 +141,8 @@ const COLUMNS: [&str; 22] = [
     "watch",
 ];
 
-const AUDIT_COLUMNS: [&str; 11] = [
-    "number",
-    "at",
-    "action",
-    "record_id",
-    "operation",
-    "principal",
-    "reference",
-    "before",
-    "after",
-    "actor",
-    "reason",
-];
+const AUDIT_COLUMNS: [&str; 9] =
+    ["number", "at", "action", "record_id", "operation", "before", "after", "actor", "reason"];
 
 /// What a check has found out about the table. The lists are separated by commas.
 pub struct TableFacts {

@@ -28,8 +28,8 @@ mod facts;
 const AUDIT: &str = "read the audit log";
 
 /// Changes a record and, if it was changed, adds the entry to the log of operators' decisions in
-/// the same transaction. The change returns the reference and the state that the record had.
-/// Returns whether it was changed.
+/// the same transaction. The change returns the state that the record had. Returns whether it was
+/// changed.
 pub(crate) async fn write_logged<'a>(
     engine: &Engine,
     operation: &'static str,
@@ -61,8 +61,7 @@ async fn change_and_log(
     let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await?;
     let changed = query(change).fetch_all(&mut *transaction).await?;
     if let Some(record) = changed.first() {
-        let (reference, before) = (record.try_get("reference")?, record.try_get("before")?);
-        let log = engine.statements.log(audit, reference, before);
+        let log = engine.statements.log(audit, record.try_get("before")?);
         query(log).execute(&mut *transaction).await?;
     }
     transaction.commit().await.map(|()| !changed.is_empty())

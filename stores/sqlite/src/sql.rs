@@ -118,17 +118,9 @@ impl Statements {
         Statement::new(&self.steps.renew, vec![Value::Text(renewals(leases).into())])
     }
 
-    /// Adds an entry to the log of operators' decisions, with the reference and the state that the
-    /// record had.
-    pub(crate) fn log<'a>(
-        &'a self,
-        entry: &'a AuditEntry,
-        reference: Option<String>,
-        before: String,
-    ) -> Statement<'a> {
-        let of_record = [reference.unwrap_or_default(), before];
-        let of_record = of_record.map(|text| Value::Text(text.into()));
-        Statement::new(&self.log, audit_values(entry)).with_values(of_record)
+    /// Adds an entry to the log of operators' decisions, with the state that the record had.
+    pub(crate) fn log<'a>(&'a self, entry: &'a AuditEntry, before: String) -> Statement<'a> {
+        Statement::new(&self.log, audit_values(entry)).with_values([Value::Text(before.into())])
     }
 
     /// Writes what the state machine has decided of a claim for the record that was seen.

@@ -29,12 +29,8 @@ impl NoOp {
             }),
             (Self::Alias, true) => renamed(text, &["r", "head", "value"]),
             (Self::Alias, false) => {
-                let other = renamed(text, &["r"]);
-                if other == text {
-                    text.replace("\"{table}\"\n", "\"{table}\" AS renamed\n")
-                } else {
-                    other
-                }
+                let other = renamed(text, &["r", "changed"]);
+                if other == text { text.replace("\"\n", "\" AS renamed\n") } else { other }
             }
             (Self::Condition, true) => text.replace("if ", "if true and "),
             (Self::Condition, false) => text.replace("WHERE ", "WHERE 1 = 1 AND "),

@@ -277,11 +277,10 @@ pub(super) const MUTANTS: &[Mutant] = &[
     ),
     mutant(
         "record.lua",
-        "    redis.call('XADD', KEYS[3]",
-        "    tostring('XADD', KEYS[3]",
+        "local function log_from(first, r, now)\n    redis.call('XADD'",
+        "local function log_from(first, r, now)\n    tostring('XADD'",
         Case("a_decision_is_logged"),
     ),
-    mutant("record.lua", "ARGV[first + 1] == 'erase' and '' or ", "", Case(LOGGED)),
     mutant(
         "record.lua",
         "    write(r, recording)\n    unwatch()\n",

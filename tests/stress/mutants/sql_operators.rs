@@ -66,7 +66,6 @@ const MUTANTS: &[Mutant] = &[
     mutant("remove.sql", "WHEN state = 3 OR ", "WHEN ", Case(LOGGED)),
     mutant("remove.sql", "abandoned = 1 AND lease_until", "lease_until", Case(LOGGED)),
     mutant("remove.sql", "abandoned = 1 AND lease_until <= {now}", "abandoned = 1", Case(LOGGED)),
-    mutant("log.sql", "WHEN 'erase'", "WHEN 'none'", Case(LOGGED)),
     mutant("replace.sql", "WHERE id = $1", "WHERE true", Histories),
     mutant("replace.sql", "\n  AND owner = $2", "", Case(REPLACED)),
     mutant("replace.sql", "\n  AND ($3 = EMPTY OR recording = $3)", "", Case(REPLACED)),

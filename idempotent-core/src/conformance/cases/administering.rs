@@ -183,7 +183,7 @@ pub(in crate::conformance) async fn bytes_are_replaced_if_they_are_those_that_we
 pub(in crate::conformance) async fn a_decision_is_logged(fixture: Fixture) {
     let Some(store) = fixture.store().administration() else { return };
     let key = fixture.key();
-    let entry = |action, before| AuditEntry { before, reference: None, ..key.audit(action) };
+    let entry = |action, before| AuditEntry { before, ..key.audit(action) };
     let lease = key.held().await;
     key.resolve(&lease.owner, Resolution::Complete(recording("known"))).await;
     let completed = entry(AuditAction::Complete, AuditedState::Held);
@@ -202,7 +202,6 @@ pub(in crate::conformance) async fn a_decision_is_logged(fixture: Fixture) {
     audit.before = AuditedState::Completed(None);
     audit.actor =
         crate::protocol::Actor::new("'; DROP TABLE x; --", "\u{e9}\u{1f600} \"quoted\" \\");
-    (audit.principal, audit.reference) = (None, None);
     audit.operation = text("");
     let removal = Removal::of_completed(lease.owner);
     assert!(store.remove(&strange.id, &removal, &audit).await.unwrap());
@@ -214,26 +213,13 @@ pub(in crate::conformance) async fn the_log_says_what_a_record_was_when_it_was_c
     fixture: Fixture,
 ) {
     let Some(store) = fixture.store().administration() else { return };
-    let keys = [(); 11].map(|()| fixture.key());
-    let [
-        working,
-        late,
-        noted,
-        held,
-        unmet,
-        can_be_held,
-        completed,
-        plain,
-        resolved,
-        released,
-        erased,
-    ] = keys;
+    let keys = [(); 9].map(|()| fixture.key());
+    let [working, late, held, unmet, can_be_held, completed, plain, resolved, released] = keys;
     let (request, hold) = (fixture.request(), fixture.hold_request());
     let lasting = fixture.tick() * 8;
     for (key, claim) in [
         (&working, request.with_lease(lasting)),
         (&late, request.with_ttl(lasting)),
-        (&noted, request.with_lease(lasting)),
         (&held, request.clone()),
         (&unmet, hold.clone()),
         (&can_be_held, hold.with_lease(lasting)),
@@ -241,12 +227,8 @@ pub(in crate::conformance) async fn the_log_says_what_a_record_was_when_it_was_c
         (&plain, request.clone()),
         (&resolved, hold.clone()),
         (&released, hold.clone()),
-        (&erased, request.clone()),
     ] {
         key.claimed(&claim.with_owner(request.owner)).await;
-    }
-    for key in [&noted, &held, &completed, &resolved, &released, &erased] {
-        key.note(&key.lease(request.owner), &Note::reference(text("late"))).await;
     }
     held.abandon(&held.lease(request.owner), Abandoned::Hold).await;
     completed.complete(&completed.lease(request.owner), &encoded(201)).await;
@@ -256,28 +238,22 @@ pub(in crate::conformance) async fn the_log_says_what_a_record_was_when_it_was_c
     assert_eq!(resolved.resolve(&request.owner, known).await, ResolveOutcome::Resolved);
     let outcome = released.resolve(&request.owner, Resolution::Release).await;
     assert_eq!(outcome, ResolveOutcome::Resolved);
-    for key in [&working, &late, &noted, &held, &unmet, &can_be_held, &completed, &plain] {
+    for key in [&working, &late, &held, &unmet, &can_be_held, &completed, &plain] {
         assert_eq!(key.remove(&Removal::of_any(request.owner)).await, Some(true));
     }
-    let erasure = erased.audit(AuditAction::Erase);
-    assert!(store.remove(&erased.id, &Removal::of_any(request.owner), &erasure).await.unwrap());
-    for (key, before, reference) in [
-        (&working, AuditedState::InFlight, None),
-        (&late, AuditedState::InFlight, None),
-        (&noted, AuditedState::InFlight, Some("late")),
-        (&held, AuditedState::Held, Some("late")),
-        (&unmet, AuditedState::Held, None),
-        (&can_be_held, AuditedState::InFlight, None),
-        (&completed, AuditedState::Completed(Some(201)), Some("late")),
-        (&plain, AuditedState::Completed(None), None),
-        (&resolved, AuditedState::Held, Some("late")),
-        (&released, AuditedState::Held, Some("late")),
-        // What is erased is not kept.
-        (&erased, AuditedState::InFlight, None),
+    for (key, before) in [
+        (&working, AuditedState::InFlight),
+        (&late, AuditedState::InFlight),
+        (&held, AuditedState::Held),
+        (&unmet, AuditedState::Held),
+        (&can_be_held, AuditedState::InFlight),
+        (&completed, AuditedState::Completed(Some(201))),
+        (&plain, AuditedState::Completed(None)),
+        (&resolved, AuditedState::Held),
+        (&released, AuditedState::Held),
     ] {
         let entries = logged(store, key, 100).await.into_iter();
-        let said: Vec<_> = entries.map(|entry| (entry.before, entry.reference)).collect();
-        assert_eq!(said, [(before, reference.map(text))]);
+        assert_eq!(entries.map(|entry| entry.before).collect::<Vec<_>>(), [before]);
     }
 }
 

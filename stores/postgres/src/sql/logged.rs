@@ -7,7 +7,7 @@ use idempotent_sql::{
 };
 
 /// The number of the parameters of an entry in `log.sql`.
-const ENTRY: usize = 7;
+const ENTRY: usize = 6;
 
 /// The text of `log.sql` with this change, whose parameters follow those of the entry.
 pub(crate) fn logging(log: &str, change: &str) -> String {
@@ -39,10 +39,10 @@ mod tests {
 
     #[test]
     fn the_parameters_of_a_change_follow_those_of_the_entry() {
-        let log = "WITH changed AS ({change}) SELECT $1, $7";
+        let log = "WITH changed AS ({change}) SELECT $1, $6";
         assert_eq!(
             logging(log, "DELETE WHERE a = $1 AND b = $12"),
-            "WITH changed AS (DELETE WHERE a = $8 AND b = $19) SELECT $1, $7"
+            "WITH changed AS (DELETE WHERE a = $7 AND b = $18) SELECT $1, $6"
         );
     }
 }

@@ -47,8 +47,6 @@ CREATE TABLE IF NOT EXISTS {schema}"{table}_audit" (
     action    text   NOT NULL,
     record_id bytea  NOT NULL,
     operation text   NOT NULL,
-    principal bytea,
-    reference text,
     before    text   NOT NULL, -- the state of the record
     after     text   NOT NULL,
     actor     text   NOT NULL,

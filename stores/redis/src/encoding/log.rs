@@ -1,7 +1,7 @@
 //! The entries of the log of operators' decisions: the fields of an entry of a stream.
 
 use idempotent_core::{
-    Principal, RecordId,
+    RecordId,
     protocol::{Actor, AuditEntry},
 };
 
@@ -10,16 +10,14 @@ use super::{decode::short_text, layout::Unreadable};
 const ACTION: &str = "action";
 const ID: &str = "id";
 const OPERATION: &str = "operation";
-const PRINCIPAL: &str = "principal";
-const REFERENCE: &str = "reference";
 const BEFORE: &str = "before";
 const AFTER: &str = "after";
 const ACTOR: &str = "actor";
 const REASON: &str = "reason";
 
-/// The names and the values of an entry, without the reference and the state before: the script
-/// adds those of the record. A value that the entry does not have is empty.
-pub(crate) fn log_entry(entry: &AuditEntry) -> [String; 14] {
+/// The names and the values of an entry, without the state before: the script adds that of the
+/// record. A value that the entry does not have is empty.
+pub(crate) fn log_entry(entry: &AuditEntry) -> [String; 12] {
     let text = |text: &str| text.to_owned();
     [
         ACTION.into(),
@@ -28,8 +26,6 @@ pub(crate) fn log_entry(entry: &AuditEntry) -> [String; 14] {
         entry.id.to_string(),
         OPERATION.into(),
         text(&entry.operation),
-        PRINCIPAL.into(),
-        entry.principal.map(|principal| principal.to_string()).unwrap_or_default(),
         AFTER.into(),
         entry.after.to_string(),
         ACTOR.into(),
@@ -52,15 +48,7 @@ pub(crate) fn read_log_entry(fields: &[(String, Vec<u8>)]) -> Result<AuditEntry,
     let mut entry = AuditEntry::new(action, id, before, actor);
     entry.after = value(AFTER)?.parse().map_err(|_| Unreadable)?;
     entry.operation = value(OPERATION)?;
-    let principal = Some(value(PRINCIPAL)?).filter(|digits| !digits.is_empty());
-    entry.principal = principal.map(|digits| principal_of(&digits)).transpose()?;
-    entry.reference = Some(value(REFERENCE)?).filter(|text| !text.is_empty());
     Ok(entry)
-}
-
-fn principal_of(digits: &str) -> Result<Principal, Unreadable> {
-    let number = u128::from_str_radix(digits, 16).map_err(|_| Unreadable)?;
-    Ok(Principal::from_bytes(number.to_be_bytes()))
 }
 
 #[cfg(test)]
@@ -76,11 +64,8 @@ mod tests {
         let texts = log_entry(entry);
         let (pairs, _) = texts.as_chunks::<2>();
         let pairs = pairs.iter().map(|[name, value]| (name.clone(), value.clone().into_bytes()));
-        // By the script.
-        let reference = entry.reference.as_deref().unwrap_or_default().to_owned();
-        let of_record = [(REFERENCE, reference), (BEFORE, entry.before.to_string())];
-        let of_record = of_record.map(|(name, value)| (name.to_owned(), value.into_bytes()));
-        pairs.chain(of_record).collect()
+        let by_script = (BEFORE.to_owned(), entry.before.to_string().into_bytes());
+        pairs.chain([by_script]).collect()
     }
 
     #[test]
@@ -90,8 +75,6 @@ mod tests {
         let mut entry = AuditEntry::new(AuditAction::Complete, id, AuditedState::Held, actor);
         assert_eq!(read_log_entry(&fields(&entry)), Ok(entry.clone()));
         entry.operation = ShortText::new("POST /v1/payments").unwrap();
-        entry.principal = Some(Principal::from_bytes([7; 16]));
-        entry.reference = Some(ShortText::new("re_1").unwrap());
         entry.after = AuditedState::Completed(Some(201));
         assert_eq!(read_log_entry(&fields(&entry)), Ok(entry.clone()));
         let mut later = fields(&entry);
@@ -104,7 +87,7 @@ mod tests {
         let id = RecordId::from_bytes([0; 32]);
         let actor = Actor::new("ada", "");
         let entry = AuditEntry::new(AuditAction::Forget, id, AuditedState::InFlight, actor);
-        for name in [ACTION, ID, BEFORE, AFTER, PRINCIPAL, OPERATION] {
+        for name in [ACTION, ID, BEFORE, AFTER, OPERATION] {
             let mut wrong = fields(&entry);
             wrong.iter_mut().find(|(known, _)| known == name).unwrap().1 = b"wrong\n".to_vec();
             assert_eq!(read_log_entry(&wrong), Err(Unreadable), "{name}");

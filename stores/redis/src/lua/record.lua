@@ -153,14 +153,10 @@ local function state_of(r, now)
     return 'in flight'
 end
 
--- Adds an entry to the log of operators' decisions: the arguments from this one on, names and
--- values, of which the first is the action, and the reference and the state of the record. The
--- entry of an erasure has no reference.
+-- Adds an entry to the log of operators' decisions: the state of the record, and the arguments from
+-- this one on, which are names and values.
 local function log_from(first, r, now)
-    local before = state_of(r, now)
-    local reference = ARGV[first + 1] == 'erase' and '' or r.reference
-    redis.call('XADD', KEYS[3], '*', 'reference', reference, 'before', before,
-        unpack(ARGV, first))
+    redis.call('XADD', KEYS[3], '*', 'before', state_of(r, now), unpack(ARGV, first))
 end
 
 -- Writes the record unchanged. Since Redis 7.2, WAIT covers only the writes of its own connection.

@@ -99,15 +99,14 @@ impl Steps<SqlStr> {
     }
 }
 
-/// The values of an entry of the log of operators' decisions, without the reference and the state
-/// of the record before: these are those of the record that is changed.
+/// The values of an entry of the log of operators' decisions, without the state before, which is
+/// that of the record that is changed.
 #[must_use]
 pub fn audit_values(entry: &AuditEntry) -> Vec<Value<'_>> {
     vec![
         Value::text(entry.action.as_str()),
         Value::bytes(entry.id.as_bytes()),
         Value::text(&entry.operation),
-        Value::bytes(entry.principal.as_ref().map_or(&[], |principal| principal.as_bytes())),
         Value::Text(entry.after.to_string().into()),
         Value::text(&entry.actor.name),
         Value::text(&entry.actor.reason),

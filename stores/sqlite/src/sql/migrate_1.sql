@@ -43,8 +43,6 @@ CREATE TABLE IF NOT EXISTS main."{table}_audit" (
     action    TEXT    NOT NULL,
     record_id BLOB    NOT NULL,
     operation TEXT    NOT NULL,
-    principal BLOB,
-    reference TEXT,
     before    TEXT    NOT NULL, -- the state of the record
     after     TEXT    NOT NULL,
     actor     TEXT    NOT NULL,

@@ -1,6 +1,6 @@
 -- Completes a held key for an operator. The owner becomes all zeros, which fences a late owner.
 -- Guard: the owner that was read; held, or in flight under "hold" with an expired lease.
--- Returns the reference and the state of the record, for the log.
+-- Returns the state of the record, for the log.
 -- ?1 id, ?2 owner that was read, ?3 recording, ?4 status or 0
 UPDATE main."{table}"
 SET state = 2,
@@ -19,4 +19,4 @@ SET state = 2,
 WHERE id = ?1
   AND owner = ?2
   AND (state = 3 OR (state = 1 AND abandoned = 1 AND lease_until <= {now}))
-RETURNING reference, 'held' AS before
+RETURNING 'held' AS before
