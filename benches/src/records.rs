@@ -1,4 +1,4 @@
-//! Claims, replays and purges in a partitioned Postgres table with many millions of records.
+//! Claims, replays, lists and purges in a partitioned Postgres table with many millions of records.
 
 mod disk;
 mod fill;
@@ -10,6 +10,7 @@ use std::{
 
 use clap::Args;
 use idempotent_actix::store::{PostgresStore, Store as _};
+use idempotent_core::protocol::{ListedState, RecordFilter};
 use sqlx::{PgPool, postgres::PgPoolOptions};
 
 pub(crate) use self::fill::Fill;
@@ -27,6 +28,10 @@ const LEVELS: [u64; 5] = [0, 1_000_000, 5_000_000, 20_000_000, 100_000_000];
 /// Expired records that are purged at each level, and the batch size of the runtime.
 const EXPIRED: u64 = 20_000;
 const BATCH: u32 = 200;
+/// Held records, the page of them that is listed, and how often.
+const HELD: u64 = 500;
+const PAGE: u32 = 50;
+const LISTS: usize = 200;
 
 /// The options of `records`
 #[derive(Args)]
@@ -70,10 +75,13 @@ struct Table {
 }
 
 /// The measurements at one number of records.
+#[derive(Default)]
 struct Level {
     records: u64,
     claims: Vec<Sample>,
     replays: Vec<Sample>,
+    /// The duration of each list.
+    lists: Vec<Duration>,
     /// The duration of each purge of a batch.
     purges: Vec<Duration>,
     bytes: i64,
@@ -84,6 +92,7 @@ pub(crate) fn main(options: &Options) {
     disk::require(&std::env::temp_dir(), options.records());
     let table = Table::create(options);
     let fill = Fill::new(&table.environment, &table.url, &table.pool);
+    fill.held(&table.environment, &table.pool, HELD);
     let (mut filled, mut text) = (0, head(options, &table));
     for records in options.levels() {
         let started = Instant::now();
@@ -138,8 +147,7 @@ impl Table {
     fn measure(&self, fill: &Fill, records: u64) -> Level {
         let words = ["--kind", "layer", "--response", fill::RESPONSE].map(String::from).to_vec();
         let server = Server::start(&Program::BuiltIn(None, words), &self.url);
-        let mut level =
-            Level { records, claims: vec![], replays: vec![], purges: vec![], bytes: 0 };
+        let mut level = Level { records, ..Level::default() };
         for run in 0..self.runs as u64 {
             let seed = records + run + 1;
             level.claims.push(self.load(&server, KeyPattern::Fresh, seed, false));
@@ -151,6 +159,7 @@ impl Table {
             level.replays.push(replays);
         }
         drop(server);
+        level.lists = self.environment.wait(list(&self.url));
         fill.expired(&self.environment, &self.pool, EXPIRED);
         self.execute("CHECKPOINT");
         level.purges = self.environment.wait(purge(&self.url));
@@ -173,6 +182,21 @@ impl Table {
         assert_eq!(sample.statuses, [(201, sample.requests)].into());
         sample
     }
+}
+
+/// Lists held records again and again; returns the duration of each list.
+async fn list(url: &str) -> Vec<Duration> {
+    let store = PostgresStore::connect(url).await.unwrap();
+    let administration = store.administration().unwrap();
+    let filter = RecordFilter::of_state(ListedState::Held);
+    let mut lists = Vec::with_capacity(LISTS);
+    for _ in 0..LISTS {
+        let began = Instant::now();
+        let page = administration.watched(&filter, None, PAGE).await.unwrap();
+        lists.push(began.elapsed());
+        assert_eq!(page.records.len(), PAGE as usize, "the table has {HELD} held records");
+    }
+    lists
 }
 
 /// Purges the expired records batch by batch; returns the duration of each purge.
@@ -198,12 +222,12 @@ fn head(options: &Options, table: &Table) -> String {
     format!(
         "A Postgres table {partitions}, filled with completed records whose response is {} bytes \
          and whose ttl is a day. 64 keep-alive connections; new keys, then replays of random \
-         records of the table; {} runs of {:.1} s each, medians. Then {EXPIRED} expired records \
-         are purged, {BATCH} at a time as the runtime does, without a load and without its \
-         pauses. `shared_buffers` is the default, 128 MiB.\n\n\
+         records of the table; {} runs of {:.1} s each, medians. Then, without a \
+         load, a page of {PAGE} of {HELD} held records is listed {LISTS} times, and {EXPIRED} \
+         expired records are purged, {BATCH} at a time as the runtime does, but without its pauses. `shared_buffers` is the default, 128 MiB.\n\n\
          | records | table and indexes, GiB | claims /s | p50 ms | p99 ms | replays /s | p50 ms \
-         | p99 ms | purged /s | purge p50 ms | purge p99 ms |\n\
-         |---|---|---|---|---|---|---|---|---|---|---|\n",
+         | p99 ms | list p50 ms | list p99 ms | purged /s | purge p50 ms | purge p99 ms |\n\
+         |---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
         fill::RESPONSE,
         table.runs,
         table.seconds.as_secs_f64()
@@ -218,15 +242,22 @@ fn line(level: &Level) -> String {
         let [p50, p99] = [0, 1].map(|at| milliseconds(median(&|sample| sample.latency[at])));
         let _ = write!(line, " {} | {p50} | {p99} |", thousands(median(&Sample::rate)));
     }
-    let mut purges = level.purges.clone();
-    purges.sort_unstable();
-    let at = |share: f64| {
-        let index = ((purges.len() - 1) as f64 * share).round() as usize;
-        milliseconds(purges[index].as_secs_f64() * 1e6)
-    };
-    let rate = EXPIRED as f64 / purges.iter().sum::<Duration>().as_secs_f64();
-    let _ = writeln!(line, " {} | {} | {} |", thousands(rate), at(0.5), at(0.99));
+    let [list, slow_list] = percentiles(&level.lists);
+    let rate = EXPIRED as f64 / level.purges.iter().sum::<Duration>().as_secs_f64();
+    let [purge, slow_purge] = percentiles(&level.purges);
+    let rate = thousands(rate);
+    let _ = writeln!(line, " {list} | {slow_list} | {rate} | {purge} | {slow_purge} |");
     line
+}
+
+/// The median and the 99th percentile, in milliseconds.
+fn percentiles(durations: &[Duration]) -> [String; 2] {
+    let mut sorted = durations.to_vec();
+    sorted.sort_unstable();
+    [0.5, 0.99].map(|share| {
+        let index = ((sorted.len() - 1) as f64 * share).round() as usize;
+        milliseconds(sorted[index].as_secs_f64() * 1e6)
+    })
 }
 
 #[cfg(test)]

@@ -165,9 +165,13 @@ impl Metrics {
         })
     }
 
-    /// The metrics of an operation, or of all others if it is not registered.
-    pub(crate) fn of(&self, operation: &str) -> Arc<OperationMetrics> {
-        self.find(operation).unwrap_or_else(|| self.other())
+    /// Calls this with the metrics of an operation, or of all others if it is not registered.
+    pub(crate) fn of(&self, operation: &str, call: impl FnOnce(&OperationMetrics)) {
+        let operations = self.operations.read().unwrap_or_else(PoisonError::into_inner);
+        match operations.get(operation) {
+            Some(metrics) => call(metrics),
+            None => call(&self.other()),
+        }
     }
 
     /// The metrics of operations without a name of their own.
@@ -185,7 +189,7 @@ impl Metrics {
     }
 
     pub(crate) fn held(&self, held: &HeldOperation) {
-        self.of(&held.operation).held.increment(1);
+        self.of(&held.operation, |metrics| metrics.held.increment(1));
     }
 
     pub(crate) fn fenced(&self, step: FencedStep) {

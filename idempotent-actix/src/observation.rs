@@ -80,12 +80,12 @@ impl Observer for Observation {
 
     #[cfg(feature = "metrics")]
     fn claimed(&self, operation: &str, took: Duration) {
-        self.metrics.of(operation).claim.record(took);
+        self.metrics.of(operation, |metrics| metrics.claim.record(took));
     }
 
     #[cfg(feature = "metrics")]
     fn waited(&self, operation: &str, took: Duration) {
-        self.metrics.of(operation).wait.record(took);
+        self.metrics.of(operation, |metrics| metrics.wait.record(took));
     }
 
     #[cfg(feature = "metrics")]
@@ -95,12 +95,12 @@ impl Observer for Observation {
 
     #[cfg(feature = "metrics")]
     fn ran(&self, operation: &str, took: Duration) {
-        self.metrics.of(operation).run.record(took);
+        self.metrics.of(operation, |metrics| metrics.run.record(took));
     }
 
     #[cfg(feature = "metrics")]
     fn ended(&self, operation: &str, took: Duration) {
-        self.metrics.of(operation).complete.record(took);
+        self.metrics.of(operation, |metrics| metrics.complete.record(took));
     }
 
     #[cfg(feature = "metrics")]

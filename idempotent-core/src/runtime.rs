@@ -10,9 +10,14 @@
 //! 3. End the [`Attempt`] by [`complete`](Attempt::complete), [`release`](Attempt::release) or
 //!    [`abandon`](Attempt::abandon), and respond according to the [`AttemptOutcome`].
 
-use std::{sync::Arc, time::Instant};
+use std::sync::Arc;
 
-use self::{attempt::Claimed, environment::Environment, parts::RuntimeParts, process::Process};
+use self::{
+    attempt::{Claimed, Grant},
+    environment::Environment,
+    parts::RuntimeParts,
+    process::Process,
+};
 use crate::{
     error::StoreError,
     fingerprint::RequestDigest,
@@ -151,15 +156,15 @@ impl Runtime {
             let id = subject.id;
             let claim = parts.new_claim(subject, digest, policy)?;
             let response = parts.claims.claim(&id, &claim, &digest, policy.wait).await?;
-            let attempt = match response.outcome {
+            let number = match response.outcome {
                 ClaimOutcome::Granted { attempt } => attempt,
                 ClaimOutcome::Rejected(rejection) => {
                     return Ok(Admission::Rejected(Verdict::of_rejection(&id, rejection)));
                 }
             };
             let claim = claim.with_owner(response.owner);
-            let granted = (attempt, response.sent);
-            Ok(Admission::Proceed(self.granted(id, claim, digest, granted, policy)))
+            let grant = Grant { number, since: response.sent, decided: response.decided };
+            Ok(Admission::Proceed(self.granted(id, claim, digest, grant, policy)))
         }
     }
 
@@ -208,7 +213,9 @@ impl Runtime {
             return Ok(None);
         };
         let digest = RequestDigest::unknown();
-        Ok(Some(self.granted(id, claim, digest, (attempt, sent), policy)))
+        let decided = parts.store.stopwatch();
+        let grant = Grant { number: attempt, since: sent, decided };
+        Ok(Some(self.granted(id, claim, digest, grant, policy)))
     }
 
     /// The attempt of a granted claim, whose lease is renewed from now on.
@@ -217,17 +224,16 @@ impl Runtime {
         id: RecordId,
         claim: Claim,
         digest: RequestDigest,
-        (attempt, sent): (u32, Instant),
+        grant: Grant,
         policy: &Policy,
     ) -> Attempt {
         let (leases, lease) = (&self.parts.renewer.leases, Lease { id, owner: claim.owner });
-        if attempt > 1 {
+        if grant.number > 1 {
             leases.remove_superseded(&lease);
         }
-        leases.insert(lease, policy.lease, sent);
-        let attempt = (attempt, sent);
+        leases.insert(lease, policy.lease, grant.since);
         let (parts, rule) = (self.parts.clone(), policy.abandoned);
-        Attempt::by_lease(Claimed::new(parts, id, claim, digest, attempt, rule))
+        Attempt::by_lease(Claimed::new(parts, id, claim, digest, grant, rule))
     }
 
     /// Begins a transaction of the store that belongs to no attempt. Use it for a request without a

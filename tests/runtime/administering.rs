@@ -9,9 +9,8 @@ use idempotent_core::{
     StoreError,
     history::Kind,
     protocol::{
-        Actor, AuditAction, AuditEntry, AuditedState, Claim, ClaimOutcome, Fence,
-        ListedState, Note, RecordFilter, RenewOutcome, Renewal, Resolution, ResolveOutcome,
-        Snapshot,
+        Actor, AuditAction, AuditEntry, AuditedState, Claim, ClaimOutcome, Fence, ListedState,
+        Note, RecordFilter, RenewOutcome, Renewal, Resolution, ResolveOutcome, Snapshot,
     },
     runtime::{Attempt, AttemptOutcome, FoundRecord, Subject},
     store::Store,

@@ -17,20 +17,25 @@ use crate::{
 pub(crate) const SEED: u64 = u64::MAX;
 /// The bytes of a response.
 pub(crate) const RESPONSE: &str = "100";
-/// The seeds of the template's key, and of the keys of expired records.
+/// The seeds of the template's key, and of the keys of expired and of held records.
 const TEMPLATE: u64 = SEED - 1;
 const EXPIRED: u64 = SEED - 2;
+const HELD: u64 = SEED - 3;
 /// Records per statement.
 const BATCH: u64 = 200_000;
 
 /// Inserts copies of the template with other ids, and moves their expiry.
 const INSERT: &str = "INSERT INTO idempotency_records \
     (id, fingerprint, owner, attempt, lease, lease_until, first_seen, expires_at, state, \
-    abandoned, recording, kept, operation, principal, completed_at, status) \
+    abandoned, recording, kept, operation, principal, completed_at, status, history) \
     SELECT new.id, fingerprint, owner, attempt, lease, lease_until - $2, first_seen - $2, \
     expires_at - $2 + new.number % 1000, state, abandoned, recording, kept, operation, principal, \
-    completed_at - $2, status \
+    completed_at - $2, status, history \
     FROM template, unnest($1::bytea[]) WITH ORDINALITY AS new (id, number)";
+
+/// Makes completed records held.
+const HOLD: &str = "UPDATE idempotency_records SET state = 3, watch = first_seen, recording = NULL, \
+    completed_at = NULL, status = NULL WHERE id = ANY ($1)";
 
 /// The template, in a table beside the records.
 pub(crate) struct Fill {
@@ -67,6 +72,13 @@ impl Fill {
         self.insert(environment, pool, EXPIRED, 0..count, self.ttl + 1000);
     }
 
+    /// Inserts held records.
+    pub(crate) fn held(&self, environment: &Environment, pool: &PgPool, count: u64) {
+        self.insert(environment, pool, HELD, 0..count, 0);
+        let ids = ids(HELD, 0..count);
+        environment.wait(sqlx::query(HOLD).bind(ids).execute(pool)).unwrap();
+    }
+
     fn insert(
         &self,
         environment: &Environment,
@@ -77,13 +89,16 @@ impl Fill {
     ) {
         for start in numbers.clone().step_by(BATCH as usize) {
             let end = numbers.end.min(start + BATCH);
-            let mut ids: Vec<_> =
-                (start..end).map(|number| id(seed, number).as_bytes().to_vec()).collect();
+            let mut ids = ids(seed, start..end);
             // In the order of the index, so that a batch writes each of its pages once.
             ids.sort_unstable();
             environment.wait(sqlx::query(INSERT).bind(ids).bind(earlier).execute(pool)).unwrap();
         }
     }
+}
+
+fn ids(seed: u64, numbers: Range<u64>) -> Vec<Vec<u8>> {
+    numbers.map(|number| id(seed, number).as_bytes().to_vec()).collect()
 }
 
 /// The record of a key of the load, in the layer under test.

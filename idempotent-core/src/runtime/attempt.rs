@@ -6,7 +6,7 @@ use std::{
 };
 
 pub use self::attempt_outcome::AttemptOutcome;
-pub(super) use self::claimed::Claimed;
+pub(super) use self::claimed::{Claimed, Grant};
 use self::{claimed::Effects, leased::LeasedAttempt, transactional::TransactionalAttempt};
 use super::{end_action::EndAction, open_claims::OpenClaim, operation::Run, verdict::Verdict};
 use crate::{
@@ -197,8 +197,7 @@ impl Attempt {
     /// otherwise.
     async fn end(mut self, action: EndAction, commits: bool) -> AttemptOutcome {
         self.inner.operation.end();
-        self.inner.observe_run();
-        let began = self.inner.parts.store.stopwatch();
+        let began = self.inner.observe_run();
         let outcome = match &mut *self.inner {
             Inner::ByLease(attempt) if matches!(attempt.claimed.effects, Effects::Elsewhere) => {
                 attempt.end(action).await

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::{Instant, timeout};
 
 use super::{
-    attempt::{Admission, Attempt, Claimed},
+    attempt::{Admission, Attempt, Claimed, Grant},
     open_claims::OpenClaim,
     parts::RuntimeParts,
     subject::Subject,
@@ -114,15 +114,16 @@ impl Request<'_> {
         }
         let (parts, id, digest) = (self.parts, self.id, self.digest);
         let operation = &self.claim.operation;
-        parts.store.measured(began, |observer, took| observer.claimed(operation, took));
+        let decided =
+            parts.store.measured(began, |observer, took| observer.claimed(operation, took));
         if let TransactionClaim::Rejected(rejection) = &claimed {
             parts.store.observe_rejection(&id, operation, rejection);
         }
         Ok(match claimed {
             TransactionClaim::Granted { attempt, transaction } => {
-                let attempt = (attempt, parts.store.environment().now());
-                let claimed =
-                    Claimed::new(parts.clone(), id, self.claim, digest, attempt, self.rule);
+                let since = parts.store.environment().now();
+                let grant = Grant { number: attempt, since, decided };
+                let claimed = Claimed::new(parts.clone(), id, self.claim, digest, grant, self.rule);
                 Admission::Proceed(Attempt::in_transaction(claimed, open, transaction))
             }
             TransactionClaim::Rejected(Rejection::Mismatch { recorded })

@@ -45,6 +45,8 @@ pub(super) struct ClaimResponse {
     pub(super) owner: OwnerToken,
     /// When the claim was sent: a granted lease lasts at least from then.
     pub(super) sent: Instant,
+    /// When it was decided, if there is an observer.
+    pub(super) decided: Option<Instant>,
 }
 
 impl ClaimResponse {
@@ -97,16 +99,16 @@ impl Claims {
         wait: Duration,
     ) -> impl Future<Output = Result<ClaimResponse, StoreError>> {
         async move {
-            let began = self.store.stopwatch();
-            let response = self.claim_now(id, claim, digest).await?;
-            self.store.measured(began, |observer, took| observer.claimed(&claim.operation, took));
+            let mut response = self.claim_now(id, claim, digest).await?;
+            let (sent, operation) = (Some(response.sent), &claim.operation);
+            let decided =
+                self.store.measured(sent, |observer, took| observer.claimed(operation, took));
+            response.decided = decided;
             if response.is_in_flight() && !wait.is_zero() {
                 // Boxed: keeps the caller's future small on the fast path.
-                let began = self.store.stopwatch();
-                let response = Box::pin(self.wait(id, claim, digest, wait, response)).await;
-                let operation = &claim.operation;
-                self.store.measured(began, |observer, took| observer.waited(operation, took));
-                return Ok(response);
+                response = Box::pin(self.wait(id, claim, digest, wait, response)).await;
+                response.decided =
+                    self.store.measured(decided, |observer, took| observer.waited(operation, took));
             }
             Ok(response)
         }
@@ -125,13 +127,13 @@ impl Claims {
             && let Some(rejection) = Box::pin(self.deferrals.claim(id, *digest)).await
         {
             let outcome = ClaimOutcome::Rejected(rejection);
-            return Ok(ClaimResponse { outcome, owner: claim.owner, sent });
+            return Ok(ClaimResponse { outcome, owner: claim.owner, sent, decided: None });
         }
         let mut outcome = self.send(id, claim).await?;
         if let ClaimOutcome::Rejected(Rejection::Mismatch { recorded }) = outcome {
             outcome = Box::pin(self.claim_rotated(id, claim, digest, recorded)).await?;
         }
-        Ok(ClaimResponse { outcome, owner: claim.owner, sent })
+        Ok(ClaimResponse { outcome, owner: claim.owner, sent, decided: None })
     }
 
     /// Claims a key a second time if its record is of the same request, signed with an older key.

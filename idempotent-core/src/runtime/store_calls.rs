@@ -98,16 +98,17 @@ impl StoreCalls {
         self.observer.as_ref().map(|_| self.environment.now())
     }
 
-    /// Tells the observer how much time has passed since then.
+    /// Tells the observer how much time has passed since then. Returns the present time, from which
+    /// the next measurement can begin; `None` without an observer.
     pub(super) fn measured(
         &self,
         since: Option<Instant>,
         call: impl FnOnce(&dyn Observer, Duration),
-    ) {
-        if let Some(since) = since {
-            let took = self.environment.now().duration_since(since);
-            self.observe(|observer| call(observer, took));
-        }
+    ) -> Option<Instant> {
+        let (since, observer) = (since?, self.observer.as_ref()?);
+        let now = self.environment.now();
+        observer::notify(&**observer, |observer| call(observer, now.duration_since(since)));
+        Some(now)
     }
 
     /// Tells the observer that a key is held, if a claim was the first to find that.

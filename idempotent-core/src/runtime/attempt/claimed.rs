@@ -38,6 +38,17 @@ pub(in crate::runtime) struct Claimed {
     pub(super) effects: Effects,
 }
 
+/// When a claim was granted.
+#[derive(Clone, Copy)]
+pub(in crate::runtime) struct Grant {
+    /// The number of the attempt.
+    pub(in crate::runtime) number: u32,
+    /// When the claim was sent.
+    pub(in crate::runtime) since: Instant,
+    /// When it was decided, if there is an observer.
+    pub(in crate::runtime) decided: Option<Instant>,
+}
+
 /// Where the handler writes.
 pub(super) enum Effects {
     /// Outside of the store's transactions.
@@ -65,12 +76,13 @@ impl Claimed {
         id: RecordId,
         claim: Claim,
         digest: RequestDigest,
-        (number, since): (u32, Instant),
+        grant: Grant,
         rule: OnAbandon,
     ) -> Self {
         let lease = Lease { id, owner: claim.owner };
+        let Grant { number, since, decided: granted } = grant;
         let operation = Run::new(parts.clone(), lease, number, rule);
-        let (granted, effects) = (parts.store.stopwatch(), Effects::Elsewhere);
+        let effects = Effects::Elsewhere;
         parts.store.observe(|observer| observer.began(&claim.operation));
         Self { parts, lease, claim, digest, number, since, granted, operation, effects }
     }
@@ -118,10 +130,10 @@ impl Claimed {
         }
     }
 
-    /// Tells the observer that the work has ended.
-    pub(super) fn observe_run(&self) {
+    /// Tells the observer that the work has ended. Returns the present time if there is one.
+    pub(super) fn observe_run(&self) -> Option<Instant> {
         let operation = &self.claim.operation;
-        self.parts.store.measured(self.granted, |observer, took| observer.ran(operation, took));
+        self.parts.store.measured(self.granted, |observer, took| observer.ran(operation, took))
     }
 
     pub(super) async fn outcome(&self, fence: Fence) -> AttemptOutcome {
