@@ -4,7 +4,8 @@
     benches/instructions.py PROGRAM [STORE]
 
 PROGRAM is the benchmark that `cargo bench -p benches --no-run` names, and STORE the URL of a store,
-`memory:` by default. The instructions of a short run are subtracted from those of a long one.
+`memory:` by default. The instructions of a short run are subtracted from those of a long one, so
+that the start does not count.
 """
 
 import re
@@ -14,7 +15,7 @@ import sys
 import tempfile
 
 BODY = b'{"amount":1200,"currency":"eur","to":"' + b"x" * 150 + b'"}'
-SHORT, LONG = 500, 3000
+SHORT, LONG = 500, 8000
 
 
 def send(port, keys):

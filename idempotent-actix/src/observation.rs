@@ -94,13 +94,11 @@ impl Observer for Observation {
     }
 
     #[cfg(feature = "metrics")]
-    fn ran(&self, operation: &str, took: Duration) {
-        self.metrics.of(operation, |metrics| metrics.run.record(took));
-    }
-
-    #[cfg(feature = "metrics")]
-    fn ended(&self, operation: &str, took: Duration) {
-        self.metrics.of(operation, |metrics| metrics.complete.record(took));
+    fn ended(&self, operation: &str, ran: Duration, stored: Duration) {
+        self.metrics.of(operation, |metrics| {
+            metrics.run.record(ran);
+            metrics.complete.record(stored);
+        });
     }
 
     #[cfg(feature = "metrics")]

@@ -52,10 +52,7 @@ impl Observer for Notes {
     fn began(&self, operation: &str) {
         self.add(format!("began {operation}"));
     }
-    fn ran(&self, operation: &str, _: Duration) {
-        self.add(format!("ran {operation}"));
-    }
-    fn ended(&self, operation: &str, _: Duration) {
+    fn ended(&self, operation: &str, _: Duration, _: Duration) {
         self.add(format!("ended {operation}"));
     }
     fn left(&self, operation: &str) {
@@ -121,7 +118,7 @@ async fn an_attempt_is_observed_from_its_claim_to_its_end() {
     let attempt = pay(&runtime, "k", &Policy::DEFAULT).await;
     assert_eq!(notes.take(), ["claimed pay", "began pay"]);
     assert_eq!(attempt.complete(&response("r")).await, AttemptOutcome::Stored);
-    assert_eq!(notes.take(), ["ran pay", "ended pay", "left pay"]);
+    assert_eq!(notes.take(), ["ended pay", "left pay"]);
     let subject = Subject::new(id("k")).with_operation("pay");
     drop(runtime.begin(subject, request("b"), &Policy::DEFAULT).await.unwrap());
     assert_eq!(notes.take(), ["claimed pay"]);
@@ -149,7 +146,7 @@ async fn a_key_that_its_attempt_holds_is_observed_once() {
     notes.take();
     attempt.abandon(Abandoned::Hold).await;
     let held = format!("held {} pay re_1", id("k").short());
-    assert_eq!(notes.take(), ["ran pay", &held, "ended pay", "left pay"]);
+    assert_eq!(notes.take(), [&held, "ended pay", "left pay"]);
     // Later requests find the key held, which is not new.
     verdict_of(&runtime, "k", "b", &Policy::DEFAULT).await;
     assert!(!notes.take().iter().any(|note| note.starts_with("held")));
@@ -271,7 +268,7 @@ async fn a_run_of_a_job_is_observed() {
     let run = runtime
         .run(&const { Job::new("import") }, &scope, &key, &1, |_| async { Ok::<_, Failure>(7) });
     run.await.unwrap();
-    let expected = ["claimed import", "began import", "ran import", "ended import", "left import"];
+    let expected = ["claimed import", "began import", "ended import", "left import"];
     assert_eq!(notes.take(), expected);
 }
 
@@ -282,7 +279,7 @@ impl Observer for Panics {
     fn began(&self, _: &str) {
         panic!("in the observer");
     }
-    fn ran(&self, _: &str, _: Duration) {
+    fn ended(&self, _: &str, _: Duration, _: Duration) {
         panic!("in the observer");
     }
     fn held(&self, _: &HeldOperation) {

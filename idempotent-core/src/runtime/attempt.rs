@@ -197,7 +197,7 @@ impl Attempt {
     /// otherwise.
     async fn end(mut self, action: EndAction, commits: bool) -> AttemptOutcome {
         self.inner.operation.end();
-        let began = self.inner.observe_run();
+        let ended = self.inner.parts.store.stopwatch();
         let outcome = match &mut *self.inner {
             Inner::ByLease(attempt) if matches!(attempt.claimed.effects, Effects::Elsewhere) => {
                 attempt.end(action).await
@@ -208,8 +208,7 @@ impl Attempt {
             }
             Inner::InTransaction(attempt) => Box::pin(attempt.end(action, commits)).await,
         };
-        let Claimed { parts, claim, .. } = &**self.inner;
-        parts.store.measured(began, |observer, took| observer.ended(&claim.operation, took));
+        self.inner.observe_times(ended);
         outcome
     }
 }

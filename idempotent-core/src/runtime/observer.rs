@@ -33,15 +33,11 @@ pub trait Observer: Send + Sync + 'static {
         let _ = operation;
     }
 
-    /// The work of an attempt has ended, this long after its claim was granted.
-    fn ran(&self, operation: &str, took: Duration) {
-        let _ = (operation, took);
-    }
-
-    /// The end of an attempt is stored or [deferred](Self::deferred), or was refused; that took
-    /// this long.
-    fn ended(&self, operation: &str, took: Duration) {
-        let _ = (operation, took);
+    /// The work of an attempt took `ran` from the granted claim, and then it took `stored` until
+    /// the end of the attempt was stored or [deferred](Self::deferred), or was refused. Not called
+    /// if the future that ends the attempt is dropped.
+    fn ended(&self, operation: &str, ran: Duration, stored: Duration) {
+        let _ = (operation, ran, stored);
     }
 
     /// An attempt that [began](Self::began) is in flight no more, however it ended.

@@ -83,7 +83,7 @@ fn known_to_redis_7_0(command: &Written) -> Option<&'static str> {
         [b"ZADD", _, score, _] if score.iter().all(u8::is_ascii_digit) => {
             Some("ZADD key score member")
         }
-        [b"XADD", _, id, b"REFERENCE", ..] if id != b"*" => Some("XADD key id field value"),
+        [b"XADD", _, id, b"BEFORE", ..] if id != b"*" => Some("XADD key id field value"),
         [b"ZREM", _, _] => Some("ZREM key member"),
         [b"SELECT", _] | [b"PING"] | [b"MULTI"] | [b"EXEC"] | [b"REPLCONF", b"GETACK", b"*"] => {
             Some("of the server itself")

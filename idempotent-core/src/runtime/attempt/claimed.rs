@@ -15,7 +15,7 @@ use crate::{
     runtime::{
         deferred::DeferredEnd,
         end_action::EndAction,
-        observer::{FencedStep, HeldOperation},
+        observer::{FencedStep, HeldOperation, Observer},
         operation::Run,
         parts::RuntimeParts,
         timing::after,
@@ -130,10 +130,12 @@ impl Claimed {
         }
     }
 
-    /// Tells the observer that the work has ended. Returns the present time if there is one.
-    pub(super) fn observe_run(&self) -> Option<Instant> {
-        let operation = &self.claim.operation;
-        self.parts.store.measured(self.granted, |observer, took| observer.ran(operation, took))
+    /// Tells the observer how long the work took, which ended at this time, and what followed.
+    pub(super) fn observe_times(&self, ended: Option<Instant>) {
+        let (Some(granted), Some(ended)) = (self.granted, ended) else { return };
+        let (operation, ran) = (&self.claim.operation, ended.duration_since(granted));
+        let observe = |observer: &dyn Observer, took| observer.ended(operation, ran, took);
+        self.parts.store.measured(Some(ended), observe);
     }
 
     pub(super) async fn outcome(&self, fence: Fence) -> AttemptOutcome {
