@@ -29,7 +29,7 @@ impl NoOp {
             }),
             (Self::Alias, true) => renamed(text, &["r", "head", "value"]),
             (Self::Alias, false) => {
-                let other = renamed(text, &["r", "changed"]);
+                let other = renamed(text, &["r"]);
                 if other == text { text.replace("\"\n", "\" AS renamed\n") } else { other }
             }
             (Self::Condition, true) => text.replace("if ", "if true and "),
