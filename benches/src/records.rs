@@ -222,9 +222,10 @@ fn head(options: &Options, table: &Table) -> String {
     format!(
         "A Postgres table {partitions}, filled with completed records whose response is {} bytes \
          and whose ttl is a day. 64 keep-alive connections; new keys, then replays of random \
-         records of the table; {} runs of {:.1} s each, medians. Then, without a \
-         load, a page of {PAGE} of {HELD} held records is listed {LISTS} times, and {EXPIRED} \
-         expired records are purged, {BATCH} at a time as the runtime does, but without its pauses. `shared_buffers` is the default, 128 MiB.\n\n\
+         records of the table; {} runs of {:.1} s each, medians. Then, without a load, a page of \
+         {PAGE} of {HELD} held records is listed {LISTS} times, and {EXPIRED} expired records are \
+         purged, {BATCH} at a time as the runtime does, but without its pauses. \
+         `shared_buffers` is the default, 128 MiB.\n\n\
          | records | table and indexes, GiB | claims /s | p50 ms | p99 ms | replays /s | p50 ms \
          | p99 ms | list p50 ms | list p99 ms | purged /s | purge p50 ms | purge p99 ms |\n\
          |---|---|---|---|---|---|---|---|---|---|---|---|---|\n",

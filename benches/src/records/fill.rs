@@ -34,8 +34,9 @@ const INSERT: &str = "INSERT INTO idempotency_records \
     FROM template, unnest($1::bytea[]) WITH ORDINALITY AS new (id, number)";
 
 /// Makes completed records held.
-const HOLD: &str = "UPDATE idempotency_records SET state = 3, watch = first_seen, recording = NULL, \
-    completed_at = NULL, status = NULL WHERE id = ANY ($1)";
+const HOLD: &str = "UPDATE idempotency_records \
+    SET state = 3, watch = first_seen, recording = NULL, completed_at = NULL, status = NULL \
+    WHERE id = ANY ($1)";
 
 /// The template, in a table beside the records.
 pub(crate) struct Fill {
