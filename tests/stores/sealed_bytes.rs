@@ -202,6 +202,11 @@ pub(super) async fn postgres_files(connection: &mut PgConnection) -> Vec<u8> {
 
 /// The name of the present file of the WAL.
 pub(super) async fn wal_position(connection: &mut PgConnection) -> String {
+    // Other tests write too, and a checkpoint recycles what no slot needs. A temporary slot ends
+    // with the connection.
+    let slot = format!("test_{:x}", fastrand::u64(..));
+    let keep = "SELECT pg_create_physical_replication_slot($1, true, true)::text";
+    sqlx::query(keep).bind(slot).execute(&mut *connection).await.unwrap();
     let name = "SELECT pg_walfile_name(pg_current_wal_lsn())";
     sqlx::query_scalar(name).fetch_one(connection).await.unwrap()
 }

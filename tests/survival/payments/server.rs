@@ -222,7 +222,9 @@ impl Payments {
 
     /// Starts a server and waits until it listens.
     pub(crate) fn start(files: &Files) -> Self {
-        Self::run(&mut Self::command(files, &files.store()))
+        // As a supervisor does: a busy database may not respond in time when a server starts.
+        let start = || Self::try_run(&mut Self::command(files, &files.store()));
+        start().or_else(|_| start()).or_else(|_| start()).unwrap()
     }
 
     /// Starts a server with this address and this store, and does not wait.
@@ -257,14 +259,16 @@ impl Payments {
 
     /// Runs a command that prints `listening on http://ADDRESS`, and waits until it does.
     pub(crate) fn run(command: &mut Command) -> Self {
+        // The reason is in the output of the test, on stderr.
+        Self::try_run(command).unwrap_or_else(|status| panic!("a program ended early: {status}"))
+    }
+
+    fn try_run(command: &mut Command) -> Result<Self, ExitStatus> {
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut output = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
         let address =
             output.find_map(|line| line.split_once("listening on http://")?.1.parse().ok());
-        let Some(address) = address else {
-            // The reason is in the output of the test, on stderr.
-            panic!("the server ended at its start: {}", child.wait().unwrap());
-        };
+        let Some(address) = address else { return Err(child.wait().unwrap()) };
         let lines = Arc::new((Mutex::new(Vec::new()), Condvar::new()));
         let written = lines.clone();
         let reader = thread::spawn(move || {
@@ -273,7 +277,7 @@ impl Payments {
                 written.1.notify_all();
             }
         });
-        Self { address, child: Arc::new(Mutex::new(child)), lines, reader: Some(reader) }
+        Ok(Self { address, child: Arc::new(Mutex::new(child)), lines, reader: Some(reader) })
     }
 
     pub(crate) fn begin(&self, request: &Request) -> Pending {
