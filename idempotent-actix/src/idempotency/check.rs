@@ -67,8 +67,8 @@ fn without_transactions(
     operations: impl Iterator<Item = &'static Declaration>,
     is_served: impl Fn(TxDatabase) -> bool,
 ) -> Result<(), UnservedTransactions> {
-    // Another handle may be built or dropped meanwhile; the list names all handlers of a database or
-    // none.
+    // Another handle may be built or dropped meanwhile; the list has all handlers of a database, or
+    // none of them.
     let mut served = HashMap::new();
     let mut unserved: Vec<_> = operations
         .filter_map(|operation| Some((operation.handler, operation.transaction?()?)))
