@@ -72,9 +72,7 @@ fn without_transactions(
     let mut served = HashMap::new();
     let mut unserved: Vec<_> = operations
         .filter_map(|operation| Some((operation.handler, operation.transaction?()?)))
-        .filter(|(_, database)| {
-            !*served.entry(database.id).or_insert_with(|| is_served(*database))
-        })
+        .filter(|(_, database)| !*served.entry(database.id).or_insert_with(|| is_served(*database)))
         .map(|(handler, database)| format!("`{handler}` ({})", database.name))
         .collect();
     unserved.sort_unstable();
