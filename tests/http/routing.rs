@@ -126,6 +126,12 @@ fn the_patterns_of_one_resource_are_several_operations() {
         send(&server, "POST", path).assert_replays(&first);
         assert_eq!((first.status, app.probe.runs()), (201, runs), "{path}");
     }
+    // The path of a request may be personal, and the log of decisions keeps the shown name.
+    for (name, shown) in
+        [("POST /charges/{id}", "POST /charges/{id}"), ("POST /reversals/7", "POST by_hand")]
+    {
+        assert_eq!(app.record("alice", name, "k").unwrap().record.operation.as_str(), shown);
+    }
 }
 
 #[test]

@@ -53,7 +53,7 @@ impl KeyedRun {
         let (namespace, name) = (self.idempotency.namespace_of(self.operation), self.name());
         served::note(&self.request, &self.idempotency, self.operation, &name);
         Subject::new(RecordId::new(namespace, scope, &name, self.context.sent_key()))
-            .with_operation(&name)
+            .with_operation(&self.shown_name())
     }
 
     /// The full name of the operation.
@@ -61,6 +61,15 @@ impl KeyedRun {
         match &self.name {
             Some(name) => Cow::Borrowed(name),
             None => [self.request.method().as_str(), " ", self.request.path()].concat().into(),
+        }
+    }
+
+    /// The name of the operation that records and logs show: without the path of the request, which
+    /// may be personal, and which the log of operators' decisions would keep after an erasure.
+    fn shown_name(&self) -> Cow<'_, str> {
+        match &self.name {
+            Some(name) => Cow::Borrowed(name),
+            None => [self.request.method().as_str(), " ", self.operation.handler].concat().into(),
         }
     }
 
