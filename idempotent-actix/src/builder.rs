@@ -70,6 +70,21 @@ impl IdempotencyBuilder {
         self
     }
 
+    /// Sets whether handlers are guarded; the default is `true`. With `false` every annotated
+    /// handler runs for each request as if it had no attribute, and nobody claims or reads a key:
+    /// a retry runs it again. Jobs that the application runs itself are not affected.
+    ///
+    /// This is for a deployment that must do without its store, or for a test that shows what the
+    /// guard prevents. It is said aloud: a warning when the [`Idempotency`] is built and another at
+    /// each [`check`](Idempotency::check), the header `Idempotency-Disabled: true` on each response
+    /// of an annotated handler, and `"enabled": false` in the
+    /// [specification](Idempotency::specification).
+    #[must_use]
+    pub fn enabled(mut self, enabled: bool) -> Self {
+        self.settings.enabled = enabled;
+        self
+    }
+
     /// Sets the name of the header that carries the key; the default is `Idempotency-Key`.
     #[must_use]
     pub fn header(mut self, name: HeaderName) -> Self {
@@ -334,6 +349,7 @@ impl IdempotencyBuilder {
         if let (None, [package]) = (&options.namespace, &*packages) {
             options.namespace = Some((*package).to_owned());
         }
+        log_if_disabled(&self.settings);
         let runtime = create(self.store, options);
         match runtime.namespace() {
             Some(namespace) => {
@@ -349,6 +365,15 @@ impl IdempotencyBuilder {
         }
         let origin = HandleOrigin::new(self.store_name, Location::caller());
         Idempotency::of_parts(runtime, self.settings, observation, origin)
+    }
+}
+
+pub(crate) fn log_if_disabled(settings: &Settings) {
+    if !settings.enabled {
+        tracing::warn!(
+            "idempotency is turned off with `enabled(false)`: keys are ignored, and a retry runs \
+             its handler again"
+        );
     }
 }
 

@@ -16,6 +16,7 @@ use idempotent_core::{
 use tokio_util::task::TaskTracker;
 
 use crate::{
+    builder::log_if_disabled,
     declaration::{Declaration, packages},
     in_flight::OperationLimiter,
     observation::{Observation, RequestCount},
@@ -217,6 +218,7 @@ impl Idempotency {
     /// Safe: nothing is changed.
     pub async fn check(&self) -> Result<(), StoreError> {
         self.log_others();
+        log_if_disabled(self.settings());
         self.check_operations()?;
         self.inner.runtime.check().await
     }

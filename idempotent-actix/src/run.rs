@@ -2,12 +2,16 @@
 
 use std::{borrow::Cow, future::Future, pin::Pin, rc::Rc};
 
-use actix_web::{Error, HttpMessage, HttpRequest, HttpResponse};
+use actix_web::{
+    Error, HttpMessage, HttpRequest, HttpResponse,
+    http::header::{HeaderName, HeaderValue},
+};
 use idempotent_core::{
     Policy, RecordId, RequestDigest, ScopeId, StoreError,
     protocol::Rejection,
     runtime::{Admission, Attempt, Run, Subject, Verdict},
 };
+use idempotent_http::header_names;
 use tracing::{Instrument, Span, field};
 
 pub use self::response::GuardedResponse;
@@ -95,7 +99,11 @@ impl<K, M, B, S> Guard<K, M, B, S> {
             }
             None => GuardedResponse::unkeyed(async move {
                 let time_limit = idempotency.time_limit(operation);
-                let response = run_unguarded(&idempotency, &request, handler, time_limit).await;
+                let mut response = run_unguarded(&idempotency, &request, handler, time_limit).await;
+                if !idempotency.settings().enabled {
+                    let name = HeaderName::from_static(header_names::DISABLED);
+                    response.headers_mut().insert(name, HeaderValue::from_static("true"));
+                }
                 count.of_response(&response);
                 response
             }),

@@ -16,6 +16,8 @@ use crate::{
 type Render = dyn Fn(&Problem, &HttpRequest) -> HttpResponse + Send + Sync;
 
 pub(crate) struct Settings {
+    /// Whether handlers are guarded at all.
+    pub(crate) enabled: bool,
     pub(crate) header: HeaderName,
     pub(crate) body_limit: usize,
     pub(crate) recording: recording::RecordingLimits,
@@ -35,6 +37,7 @@ pub(crate) struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
+            enabled: true,
             header: HeaderName::from_static(header_names::KEY),
             body_limit: 2 << 20,
             recording: recording::RecordingLimits { bytes: 1 << 20, time: Duration::from_secs(5) },

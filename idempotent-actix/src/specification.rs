@@ -87,6 +87,7 @@ impl Idempotency {
         PublishedSpecification {
             standard: STANDARD.into(),
             header: settings.header.to_string(),
+            enabled: settings.enabled,
             key: PublishedKeyRules {
                 syntax: key::SYNTAX.into(),
                 max_bytes: Key::MAX_BYTES,

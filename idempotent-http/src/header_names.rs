@@ -10,11 +10,13 @@ pub const REPLAY: &str = "idempotency-replay";
 /// Proves that a request was not run; its value is [that of the key](crate::not_run_mark). Only the
 /// server's guard sets it: it is removed from the responses of handlers.
 pub const NOT_RUN: &str = "idempotency-not-run";
+/// Says that the handler's guard is turned off; its value is `true`.
+pub const DISABLED: &str = "idempotency-disabled";
 /// Says whether Stripe's client libraries should send a request again; its value is `true` or
 /// `false`.
 pub const STRIPE_SHOULD_RETRY: &str = "stripe-should-retry";
 
 /// The response headers of the guard that JavaScript in a browser can read only if a CORS
 /// configuration exposes them.
-pub const EXPOSED_HEADERS: [&str; 7] =
-    [REPLAYED, REPLAY, NOT_RUN, "retry-after", "location", "link", STRIPE_SHOULD_RETRY];
+pub const EXPOSED_HEADERS: [&str; 8] =
+    [REPLAYED, REPLAY, NOT_RUN, DISABLED, "retry-after", "location", "link", STRIPE_SHOULD_RETRY];

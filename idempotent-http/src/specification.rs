@@ -23,6 +23,9 @@ pub struct PublishedSpecification {
     /// The [draft](STANDARD) that the server follows.
     #[serde(default)]
     pub standard: Word,
+    /// Whether handlers are guarded. If not, keys are ignored.
+    #[serde(default = "enabled")]
+    pub enabled: bool,
     /// The name of the key header.
     #[serde(default)]
     pub header: String,
@@ -56,6 +59,11 @@ pub struct PublishedSpecification {
     /// retried or not, is listed once for each case.
     #[serde(default)]
     pub problems: Vec<PublishedProblem>,
+}
+
+/// A server that does not say otherwise guards its handlers.
+const fn enabled() -> bool {
+    true
 }
 
 /// The rules for keys.

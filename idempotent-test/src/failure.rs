@@ -99,7 +99,10 @@ impl fmt::Display for Trial {
             Self::Death(at) => write!(f, "the process died at {at} and the client retried"),
             Self::StoreFault { number, call, fault } => {
                 let fault = fault.as_str();
-                write!(f, "the store's call {number}, `{call}`, {fault}, and the client retried")
+                write!(
+                    f,
+                    "the store's call {number}, `{call}`, {fault}, as did those after it, and the client retried"
+                )
             }
         }
     }

@@ -2,17 +2,21 @@
 //! it, and a service.
 
 use std::{
-    future::pending,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
 
 use idempotent_core::{Lease, RecordId, Store, StoreError};
+use tokio::time::sleep;
 
 mod store;
 mod transactions;
+
+/// How often a call that hangs looks whether the store works again.
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// A call of the guard to the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -51,7 +55,7 @@ pub(crate) enum Fault {
     Fails,
     /// After it has taken effect: its acknowledgment is lost.
     LosesAcknowledgment,
-    /// It never returns, and has no effect.
+    /// It has no effect, and returns an error when the store works again.
     Hangs,
 }
 
@@ -84,7 +88,7 @@ struct Process {
 #[derive(Debug, Default)]
 struct State {
     calls: Vec<Call>,
-    /// The number of the call that fails, and how.
+    /// The number of the first call that fails, and how. The later ones fail in the same way.
     fault: Option<(usize, Fault)>,
     /// The claims, whether they took effect or not.
     claims: Vec<Lease>,
@@ -101,6 +105,11 @@ impl ProcessStore {
     /// The calls so far, in their order.
     pub(crate) fn calls(&self) -> Vec<Call> {
         self.process.state().calls.clone()
+    }
+
+    /// Lets no further call fail.
+    pub(crate) fn heal(&self) {
+        self.process.state().fault = None;
     }
 
     /// Lets no call of this process take effect any more.
@@ -157,7 +166,12 @@ impl ProcessStore {
             None => {}
             Some(Fault::Fails) => return Err(failed(call)),
             Some(Fault::LosesAcknowledgment) => return made.await.and_then(|_| Err(failed(call))),
-            Some(Fault::Hangs) => return pending().await,
+            Some(Fault::Hangs) => {
+                while self.process.state().fault.is_some() {
+                    sleep(PAUSE).await;
+                }
+                return Err(failed(call));
+            }
         }
         let outcome = made.await;
         self.wait(call, true).await;
@@ -187,7 +201,7 @@ impl Process {
         let mut state = self.state();
         let number = state.calls.len();
         state.calls.push(call);
-        state.fault.filter(|(failing, _)| *failing == number).map(|(_, fault)| fault)
+        state.fault.filter(|(failing, _)| *failing <= number).map(|(_, fault)| fault)
     }
 }
 

@@ -3,6 +3,7 @@
 use std::{collections::BTreeSet, env, fmt, future::IntoFuture};
 
 use actix_web::{http::header::HeaderName, test::TestRequest};
+use bytes::Bytes;
 use futures_util::{FutureExt, future::LocalBoxFuture};
 use tokio::task::LocalSet;
 
@@ -11,7 +12,7 @@ use crate::{
     observation::Observer,
     process::Fault,
     proof::trials::{Interruption, Trials},
-    request::Template,
+    request::{RequestUnderTest, Template},
     service::TestService,
 };
 
@@ -28,7 +29,8 @@ mod trials;
 /// * with a client that hangs up at each point at which the request waits;
 /// * with a process that dies at each such point: nothing of it runs any further, and its lease
 ///   expires;
-/// * with a store each of whose calls fails, loses its acknowledgment, or hangs.
+/// * with a store whose calls fail, lose their acknowledgment, or hang, from each of them on until
+///   the request has its response, at most for a second.
 ///
 /// After each of these the request is sent until its outcome is definitive. Then the
 /// [observed](Self::observing) effects must be those of one request.
@@ -43,11 +45,24 @@ mod trials;
 #[must_use = "a proof does nothing unless it is awaited"]
 pub struct Proof<'a> {
     service: &'a TestService,
-    request: TestRequest,
+    source: Source,
     observer: Observer,
     header: HeaderName,
-    checks_body: bool,
+    other_body: OtherBody,
     only: Option<String>,
+}
+
+/// The body with which a key is used again.
+enum OtherBody {
+    Changed,
+    Set(Bytes),
+    Omitted,
+}
+
+/// Where requests come from.
+enum Source {
+    Request(Box<TestRequest>),
+    Made(Box<dyn Fn(&str) -> TestRequest>),
 }
 
 /// A handler is safe to retry, as far as the trials show.
@@ -59,7 +74,7 @@ pub struct Proved {
     /// How often the first request waited.
     pub waits: usize,
     /// Places at which the first request has waited, and at which no other request was interrupted:
-    /// those after the hundredth wait, and those that other requests did not reach in five runs,
+    /// those after the hundredth wait, and those that other requests did not reach in three runs,
     /// since they did not have to wait there.
     pub untried_waits: Vec<String>,
     /// How often the guard of the first request called the store.
@@ -71,20 +86,35 @@ impl fmt::Display for Proved {
         let Self { trials, waits, untried_waits, calls } = self;
         write!(f, "safe to retry in {trials} trials ({waits} waits, {calls} calls to the store")?;
         if let Some(first) = untried_waits.first() {
-            write!(f, "; {} were not tried, such as {first}", untried_waits.len())?;
+            write!(f, "; waits that were not tried: {}, such as {first}", untried_waits.len())?;
         }
         f.write_str(")")
     }
 }
 
+impl TestService {
+    /// Begins the proof that the handler of this request is safe to retry: see [`Proof`]. Each
+    /// trial adds a key to it.
+    pub fn prove(&self, request: TestRequest) -> Proof<'_> {
+        Proof::new(self, Source::Request(Box::new(request)))
+    }
+
+    /// Begins the proof for requests whose key is not in a header, or that must differ in something
+    /// else than the key: this function makes the request with a key. No request with another body
+    /// is sent.
+    pub fn prove_by(&self, make: impl Fn(&str) -> TestRequest + 'static) -> Proof<'_> {
+        Proof::new(self, Source::Made(Box::new(make)))
+    }
+}
+
 impl<'a> Proof<'a> {
-    pub(crate) fn new(service: &'a TestService, request: TestRequest) -> Self {
+    fn new(service: &'a TestService, source: Source) -> Self {
         Self {
             service,
-            request,
+            source,
             observer: Observer::new(async || Vec::<(String, i64)>::new()),
             header: HeaderName::from_static("idempotency-key"),
-            checks_body: true,
+            other_body: OtherBody::Changed,
             only: env::var(ONLY).ok(),
         }
     }
@@ -114,9 +144,17 @@ impl<'a> Proof<'a> {
         self
     }
 
+    /// Sets the other body with which the key of a request is sent again, so that it gets 422. The
+    /// default is the request's body with one number or text of a JSON document changed, or one
+    /// digit of another body.
+    pub fn other_body(mut self, body: impl Into<Bytes>) -> Self {
+        self.other_body = OtherBody::Set(body.into());
+        self
+    }
+
     /// Sends no request with another body. Use it if the body is not part of the fingerprint.
-    pub const fn without_other_body(mut self) -> Self {
-        self.checks_body = false;
+    pub fn without_other_body(mut self) -> Self {
+        self.other_body = OtherBody::Omitted;
         self
     }
 
@@ -128,12 +166,18 @@ impl<'a> Proof<'a> {
     }
 
     async fn prove(self) -> Result<Proved, Unproved> {
-        let template = Template::read(self.request).await;
-        let mut trials =
-            Trials::new(self.service, template, self.header, self.observer, self.only.as_deref());
+        let request = match self.source {
+            Source::Request(request) => {
+                RequestUnderTest::Template(Template::read(*request).await, self.header)
+            }
+            Source::Made(make) => RequestUnderTest::Made(make),
+        };
+        let mut trials = Trials::new(self.service, request, self.observer, self.only.as_deref());
         let (places, calls) = trials.first().await?;
-        if self.checks_body {
-            trials.other_body().await?;
+        match self.other_body {
+            OtherBody::Changed => trials.other_body(None).await?,
+            OtherBody::Set(body) => trials.other_body(Some(body)).await?,
+            OtherBody::Omitted => {}
         }
         trials.at_once().await?;
         let mut untried_waits = BTreeSet::new();

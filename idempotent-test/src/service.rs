@@ -15,7 +15,6 @@ use idempotent_core::{Store, clock::ManualClock, store::memory::MemoryStore};
 
 use crate::{
     process::{Fault, ProcessStore},
-    proof::Proof,
     response::TestResponse,
 };
 
@@ -133,11 +132,6 @@ impl TestService {
     /// Sends a request to a new process, and waits for the response.
     pub async fn call(&self, request: TestRequest) -> TestResponse {
         self.process(None).await.call(request.to_request()).await
-    }
-
-    /// Begins the proof that the handler of this request is safe to retry: see [`Proof`].
-    pub fn prove(&self, request: TestRequest) -> Proof<'_> {
-        Proof::new(self, request)
     }
 
     /// Starts a process, one of whose calls to the store fails if that is ordered.

@@ -8,17 +8,19 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
+    time::Instant,
 };
 
 use actix_web::{
     App, Error, FromRequest, HttpRequest, HttpResponse,
     dev::Payload,
+    error::ErrorBadGateway,
     post,
     test::TestRequest,
     web::{Data, Json},
 };
-use idempotent_actix::{Tx, idempotent, store::SqliteStore};
-use idempotent_test::{TestService, Unproved, assert_idempotent};
+use idempotent_actix::{Operation, Tx, idempotent, store::SqliteStore};
+use idempotent_test::{HttpTap, TestService, Unproved, assert_idempotent};
 use serde::Deserialize;
 use serde_json::json;
 use sqlx::{Sqlite, SqlitePool};
@@ -209,4 +211,85 @@ fn assert_found(unproved: &Unproved, trial: &str, what: &str) {
     assert!(!text.contains('\n'), "{text}");
     let (_, name) = text.split_once("IDEMPOTENT_TEST_ONLY=").unwrap();
     assert!(!name.is_empty() && !name.contains(' '), "{name}");
+}
+
+#[actix_web::test]
+async fn only_the_trial_that_failed_is_run() {
+    let mail = Mail::default();
+    let shared = Data::new(mail.clone());
+    let service = TestService::new(move |idempotency| {
+        App::new().app_data(idempotency).app_data(shared.clone()).service(with_spawned_task)
+    });
+    let proof = || service.prove(request()).observing(mail.count());
+    let again = proof().only("death@before-complete").await.unwrap_err().to_string();
+    assert!(again.starts_with("the process died at the store's call `complete`"), "{again}");
+    let once = proof().only("at-once").await.unwrap();
+    assert_eq!(once.trials, 1);
+    let unknown = proof().only("nonsense").await.unwrap_err().to_string();
+    assert!(unknown.starts_with("no trial is named `nonsense`"), "{unknown}");
+}
+
+#[idempotent(scope = "idempotent_actix::scope::global")]
+#[post("/refunds")]
+async fn with_bank(
+    refund: Json<Refund>,
+    operation: Operation,
+    bank: Data<Bank>,
+) -> actix_web::Result<HttpResponse> {
+    let mut call = awc::Client::new().post(&bank.url);
+    if bank.is_given_keys {
+        call = call.insert_header(("Idempotency-Key", operation.derive_key("refund")?.to_string()));
+    }
+    let response = call.send_body(refund.amount.to_string()).await;
+    Ok(HttpResponse::build(response.map_err(ErrorBadGateway)?.status()).finish())
+}
+
+struct Bank {
+    url: String,
+    is_given_keys: bool,
+}
+
+#[actix_web::test]
+async fn calls_to_another_service_need_a_key() {
+    for is_given_keys in [true, false] {
+        let tap = HttpTap::start(|_| HttpResponse::Ok().finish());
+        let bank = Data::new(Bank { url: tap.url().to_owned(), is_given_keys });
+        let service = TestService::new(move |idempotency| {
+            App::new().app_data(idempotency).app_data(bank.clone()).service(with_bank)
+        });
+        let outcome = service.prove(request()).observing(tap.counted("refunds")).await;
+        match outcome {
+            Ok(proved) => assert!(is_given_keys && tap.calls() > tap.effects(), "{proved}"),
+            Err(unproved) => {
+                assert!(!is_given_keys, "{unproved}");
+                assert_found(&unproved, "the process died at", "`refunds` happened 2 times");
+            }
+        }
+    }
+}
+
+/// Ten awaits, each with an effect that is not repeated.
+#[idempotent(scope = "idempotent_actix::scope::global")]
+#[post("/refunds")]
+async fn with_ten_awaits(refund: Json<Refund>, mut tx: Tx<Sqlite>) -> HttpResponse {
+    for _ in 0..10 {
+        let insert = sqlx::query(INSERT).bind(refund.amount);
+        insert.execute(tx.connection().await.unwrap()).await.unwrap();
+        tokio::task::yield_now().await;
+    }
+    HttpResponse::Created().finish()
+}
+
+#[tokio::test]
+async fn each_await_is_tried() {
+    let file = File::new();
+    let pool = database(&file).await;
+    let service = TestService::on(store(&file).await, |idempotency| {
+        App::new().app_data(idempotency).service(with_ten_awaits)
+    });
+    let begun = Instant::now();
+    let proved = assert_idempotent!(service, request(), observing: rows(&pool));
+    println!("{proved}, in {:?}", begun.elapsed());
+    let tried = proved.waits - proved.untried_waits.len();
+    assert!(proved.waits >= 20 && proved.trials > tried && tried >= 20, "{proved}");
 }

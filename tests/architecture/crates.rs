@@ -116,7 +116,7 @@ fn published_crates_depend_on_no_test_only_crate() {
     );
     let features = "memory,sqlite,postgres,redis,redis-tls,conformance,identity,httpauth,encrypt";
     assert_without(&tree(&["-p", "idempotent-actix", "--features", features]), TEST_ONLY);
-    let others = ["macros", "http", "client", "cli", "console"];
+    let others = ["macros", "http", "client", "cli", "console", "test"];
     for package in others.map(|name| format!("idempotent-{name}")) {
         assert_without(&tree(&["-p", &package, "--all-features"]), TEST_ONLY);
     }

@@ -134,6 +134,20 @@ const CONSOLE: &[&str] = &[
     "access",
 ];
 
+/// The modules at the root of `idempotent-test`. Each may use those that are listed below it.
+const TEST: &[&str] = &[
+    "fixtures",
+    "proof",
+    "service",
+    "failure",
+    "suspension",
+    "process",
+    "observation",
+    "request",
+    "response",
+    "tap",
+];
+
 /// The modules at the root of `idempotent-actix`. Each may use those that are listed below it.
 const ACTIX: &[&str] = &[
     "__private",
@@ -273,6 +287,7 @@ fn modules_at_the_root_use_only_those_below() {
         ("idempotent-client", CLIENT, 15),
         ("idempotent-cli", CLI, 8),
         ("idempotent-console", CONSOLE, 15),
+        ("idempotent-test", TEST, 10),
         ("idempotent-macros", MACROS, 8),
     ] {
         assert_layered(name, layers, at_least);
@@ -300,6 +315,7 @@ fn modules_have_no_cycles() {
         "idempotent-client",
         "idempotent-cli",
         "idempotent-console",
+        "idempotent-test",
         "idempotent-macros",
     ] {
         assert_no_cycles(name);

@@ -2,7 +2,7 @@
 
 use crate::cargo;
 
-const PUBLISHED: [&str; 11] = [
+const PUBLISHED: [&str; 12] = [
     "idempotent-core",
     "idempotent-http",
     "idempotent-sql",
@@ -14,6 +14,7 @@ const PUBLISHED: [&str; 11] = [
     "idempotent-client",
     "idempotent-cli",
     "idempotent-console",
+    "idempotent-test",
 ];
 
 /// The folders of a published crate. Its manifest, licenses and Markdown files are at its root.

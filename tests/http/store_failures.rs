@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use actix_web::HttpResponse;
 use idempotent_actix::{Idempotency, StoreFailurePolicy, store::RecordState};
-use test_support::{Fault, Op, Probe, Request, TestApp, wait_for};
+use test_support::{Fault, Op, Probe, Request, TestApp, log, wait_for};
 
 use super::handlers::{all, assert_nothing_leaks, assert_problem};
 
@@ -163,6 +163,29 @@ fn an_application_can_choose_to_run_unguarded() {
     let guarded = server.send(&pay());
     server.send(&pay()).assert_replays(&guarded);
     assert_eq!(app.probe.runs(), 3);
+}
+
+#[test]
+fn an_application_can_turn_the_guard_off_and_is_warned() {
+    let app = TestApp::set(|builder| builder.enabled(false));
+    let server = app.serve(all);
+    for run in 1..=2 {
+        let response = server.send(&pay());
+        assert_eq!((response.status, response.is_replay()), (201, false));
+        assert_eq!(response.header("idempotency-disabled"), Some("true"));
+        assert_eq!(response.json()["secret of run"], run);
+    }
+    let unkeyed = Request::post("/payments").user("alice").body("b");
+    assert_eq!((server.send(&unkeyed).status, app.store.calls(Op::Claim)), (201, 0));
+    assert_eq!(app.idempotency.specification()["enabled"], false);
+    wait_for("a check", app.idempotency.check()).unwrap();
+    let warned = log::captured().matches("idempotency is turned off").count();
+    assert_eq!(warned, 2, "at the start and at the check");
+
+    let app = TestApp::new();
+    let guarded = app.serve(all).send(&pay());
+    assert_eq!(guarded.header("idempotency-disabled"), None);
+    assert_eq!(app.idempotency.specification()["enabled"], true);
 }
 
 #[test]

@@ -110,6 +110,8 @@ mod log;
 mod metrics;
 mod operators;
 mod params;
+#[cfg(test)]
+mod proofs;
 mod sqlite;
 mod terminal;
 mod transfers;

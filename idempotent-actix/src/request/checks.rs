@@ -45,6 +45,9 @@ pub(super) fn check_head<K: Presence, M: Methods>(
         return Err(idempotency.problem(kind, kind.advice()).with_allow(methods.join(", ")));
     }
     let settings = idempotency.settings();
+    if !settings.enabled {
+        return Ok(HeadKey::Missing);
+    }
     let headers = request.headers();
     let key = match source {
         None => in_header::<K>(idempotency, headers.get_all(&settings.header), &settings.header)?,

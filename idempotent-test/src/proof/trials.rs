@@ -2,38 +2,42 @@
 
 use std::time::Duration;
 
-use actix_web::http::{StatusCode, header::HeaderName};
+use actix_web::http::StatusCode;
+use bytes::Bytes;
 use futures_util::future::join_all;
 use idempotent_actix::RequestOutcome;
-use tokio::{task::LocalSet, time::Instant};
+use tokio::{
+    task::LocalSet,
+    time::{Instant, timeout},
+};
 
 use crate::{
     failure::{At, Trial, Unproved},
     observation::{Counts, Observer},
     process::{Call, Fault},
-    request::Template,
+    request::RequestUnderTest,
     response::TestResponse,
     service::{RunningProcess, TestService},
-    suspension::{Place, Polled, poll_to},
+    suspension::{Place, Polled, Until, poll_until},
 };
 
 /// How many requests with one key are sent at once.
 const AT_ONCE: usize = 20;
 /// How long retries may take until their outcome is definitive.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long calls to a store fail. The guard repeats some until the end of the lease.
+const OUTAGE: Duration = Duration::from_secs(1);
 /// How many waits of a request are tried.
 const MOST_WAITS: usize = 100;
-/// Which waits are tried to interrupt a request at a place: a request may find something ready for
-/// which another one had to wait.
-const NEARBY: [isize; 5] = [0, 1, -1, 2, -2];
+/// How many requests are sent to interrupt one at a place.
+const ATTEMPTS: usize = 3;
 /// The pause between two retries.
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// The trials of one proof.
 pub(super) struct Trials<'a> {
     service: &'a TestService,
-    template: Template,
-    header: HeaderName,
+    request: RequestUnderTest,
     observer: Observer,
     only: Option<&'a str>,
     count: usize,
@@ -53,13 +57,12 @@ pub(super) enum Interruption {
 impl<'a> Trials<'a> {
     pub(super) fn new(
         service: &'a TestService,
-        template: Template,
-        header: HeaderName,
+        request: RequestUnderTest,
         observer: Observer,
         only: Option<&'a str>,
     ) -> Self {
         let once = (Counts::default(), StatusCode::OK);
-        Self { service, template, header, observer, only, count: 0, once }
+        Self { service, request, observer, only, count: 0, once }
     }
 
     /// How many trials there were.
@@ -74,8 +77,9 @@ impl<'a> Trials<'a> {
     /// to the store.
     pub(super) async fn first(&mut self) -> Result<(Vec<Place>, Vec<Call>), Unproved> {
         let (process, key, before) = self.begin(None).await;
-        let request = process.call(self.template.with_key(&self.header, &key));
-        let Polled { end: Ok(response), places } = poll_to(request, None, &process.store).await
+        let request = process.call(self.request.with_key(&key));
+        let Polled { end: Ok(response), places } =
+            poll_until(request, Until::End, &process.store).await
         else {
             return Err(Unproved::new(&Trial::First, "it was interrupted"));
         };
@@ -83,7 +87,7 @@ impl<'a> Trials<'a> {
         let calls = process.store.calls();
         let after = self.observer.read().await;
         self.once = (after.since(&before), response.status);
-        let retry = process.call(self.template.with_key(&self.header, &key)).await;
+        let retry = process.call(self.request.with_key(&key)).await;
         if retry.outcome != Some(RequestOutcome::Replayed) {
             let what = format!(
                 "it was not replayed: the response with status {} is not recorded; prove a \
@@ -108,6 +112,9 @@ impl<'a> Trials<'a> {
 
     fn check_first(&self, response: &TestResponse) -> Result<(), Unproved> {
         let what = match response.outcome {
+            _ if response.headers.contains_key("idempotency-disabled") => {
+                "the guard is turned off with `enabled(false)`".into()
+            }
             Some(RequestOutcome::Ran) => return Ok(()),
             Some(outcome) => format!(
                 "its outcome is `{outcome}`, with status {}; prove a request that succeeds",
@@ -121,22 +128,23 @@ impl<'a> Trials<'a> {
         Err(Unproved::new(&Trial::First, what))
     }
 
-    /// Sends the request, and then another body with its key.
-    pub(super) async fn other_body(&mut self) -> Result<(), Unproved> {
+    /// Sends the request, and then another body with its key, if there is one.
+    pub(super) async fn other_body(&mut self, body: Option<Bytes>) -> Result<(), Unproved> {
         let trial = Trial::OtherBody;
         if !self.is_selected(&trial) {
             return Ok(());
         }
         self.count += 1;
         let (process, key, _) = self.begin(None).await;
-        process.call(self.template.with_key(&self.header, &key)).await;
+        process.call(self.request.with_key(&key)).await;
         let before = self.observer.read().await;
-        let other = self.template.with_other_body();
-        let response = process.call(other.with_key(&self.header, &key)).await;
+        let Some(other) = self.request.with_other_body(&key, body) else { return Ok(()) };
+        let response = process.call(other).await;
         if response.outcome != Some(RequestOutcome::KeyReused) {
             let what = format!(
-                "it got status {} instead of 422; if the part of the body that was changed is not \
-                 in the fingerprint, call `without_other_body`",
+                "it got status {} instead of 422; if the handler cannot read the body that the kit \
+                 has made, set one with `other_body`; if the body is not part of the fingerprint, \
+                 call `without_other_body`",
                 response.status
             );
             return Err(Unproved::new(&trial, what));
@@ -155,8 +163,7 @@ impl<'a> Trials<'a> {
         }
         self.count += 1;
         let (process, key, before) = self.begin(None).await;
-        let requests =
-            (0..AT_ONCE).map(|_| process.call(self.template.with_key(&self.header, &key)));
+        let requests = (0..AT_ONCE).map(|_| process.call(self.request.with_key(&key)));
         let responses = join_all(requests).await;
         let ran = responses.iter().filter(|each| each.outcome == Some(RequestOutcome::Ran)).count();
         if ran > 1 {
@@ -171,47 +178,49 @@ impl<'a> Trials<'a> {
         by: Interruption,
         places: &[Place],
     ) -> Result<Vec<String>, Unproved> {
-        let (mut reached, mut missed) = (Vec::new(), Vec::new());
-        for (number, place) in places.iter().enumerate().take(MOST_WAITS) {
+        let mut missed = Vec::new();
+        for (number, place) in places.iter().enumerate() {
             if !self.is_selected(&by.trial(number, place.clone())) {
                 continue;
             }
-            for offset in NEARBY {
-                let Some(number) = number.checked_add_signed(offset) else { continue };
-                reached.extend(self.interrupt(by, number).await?);
-                if *place == Place::Unknown || reached.contains(place) {
+            let attempts = if number < MOST_WAITS { ATTEMPTS } else { 0 };
+            let (until, mut is_reached) = (Until::Places(&places[..=number]), false);
+            for _ in 0..attempts {
+                is_reached |= self.interrupt(by, number, until).await?;
+                if is_reached {
                     break;
                 }
             }
-            missed.push(place);
+            if !is_reached {
+                missed.push(place.to_string());
+            }
         }
-        missed.extend(places.iter().skip(MOST_WAITS));
-        missed.retain(|place| **place != Place::Unknown && !reached.contains(place));
         // A request may wait more often than the first one did.
         for number in places.len()..MOST_WAITS {
-            if self.only.is_some() || self.interrupt(by, number).await?.is_none() {
+            if self.only.is_some() || !self.interrupt(by, number, Until::Wait(number)).await? {
                 break;
             }
         }
-        Ok(missed.into_iter().map(ToString::to_string).collect())
+        Ok(missed)
     }
 
-    /// Interrupts a request at this wait. Returns the place, if it has waited that often.
+    /// Interrupts a request. Returns whether it has waited there.
     async fn interrupt(
         &mut self,
         by: Interruption,
         number: usize,
-    ) -> Result<Option<Place>, Unproved> {
+        until: Until<'_>,
+    ) -> Result<bool, Unproved> {
         let (process, key, before) = self.begin(None).await;
-        let request = process.call(self.template.with_key(&self.header, &key));
+        let request = process.call(self.request.with_key(&key));
         let Polled { end: Err(request), mut places } =
-            poll_to(request, Some(number), &process.store).await
+            poll_until(request, until, &process.store).await
         else {
-            return Ok(None);
+            return Ok(false);
         };
         self.count += 1;
         let place = places.pop().unwrap_or(Place::Unknown);
-        let trial = by.trial(number, place.clone());
+        let trial = by.trial(number, place);
         match by {
             Interruption::HangUp => {
                 // Dropping a request is what actix does when its client has disconnected.
@@ -231,10 +240,11 @@ impl<'a> Trials<'a> {
                 self.judge(&trial, &next, Some(&process), &key, &before).await?;
             }
         }
-        Ok(Some(place))
+        Ok(true)
     }
 
-    /// Lets a call to the store fail.
+    /// Lets this call to the store fail, and all further ones of the request for a second: the guard
+    /// repeats those that fail once.
     pub(super) async fn fail(
         &mut self,
         number: usize,
@@ -247,7 +257,12 @@ impl<'a> Trials<'a> {
         }
         self.count += 1;
         let (process, key, before) = self.begin(Some((number, fault))).await;
-        process.call(self.template.with_key(&self.header, &key)).await;
+        let mut first = process.call(self.request.with_key(&key));
+        let answered = timeout(OUTAGE, &mut first).await;
+        process.store.heal();
+        if answered.is_err() {
+            first.await;
+        }
         self.judge(&trial, &process, None, &key, &before).await
     }
 
@@ -300,7 +315,7 @@ impl<'a> Trials<'a> {
                 expired
                     .map_err(|error| Unproved::new(trial, format!("the store failed: {error}")))?;
             }
-            let response = process.call(self.template.with_key(&self.header, key)).await;
+            let response = process.call(self.request.with_key(key)).await;
             let what = match response.outcome {
                 Some(
                     RequestOutcome::Ran

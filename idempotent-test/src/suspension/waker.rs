@@ -3,13 +3,12 @@
 #![expect(unsafe_code, reason = "only a hand-written waker notices that it is cloned")]
 
 use std::{
-    backtrace::Backtrace,
     mem::ManuallyDrop,
     sync::Arc,
     task::{RawWaker, RawWakerVTable, Waker},
 };
 
-use super::Stacks;
+use super::{Stacks, stack::Stack};
 
 struct Tracing {
     inner: Waker,
@@ -37,7 +36,7 @@ unsafe fn borrowed(data: *const ()) -> ManuallyDrop<Arc<Tracing>> {
 unsafe fn clone(data: *const ()) -> RawWaker {
     // SAFETY: `RawWaker` passes the data that it was made with.
     let tracing = unsafe { borrowed(data) };
-    tracing.stacks.push(Backtrace::force_capture());
+    tracing.stacks.push(Stack::capture());
     RawWaker::new(Arc::into_raw(Arc::clone(&tracing)).cast(), &TABLE)
 }
 
