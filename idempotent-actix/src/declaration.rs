@@ -42,6 +42,8 @@ pub enum RequestScope {
 pub struct Declaration {
     /// The package that the handler is part of.
     pub package: &'static str,
+    /// The path of the module that the handler is in.
+    pub module: &'static str,
     /// The `name` key; empty where it was not written.
     pub name: &'static str,
     /// The name of the handler's function.
@@ -134,6 +136,7 @@ pub const fn milliseconds(milliseconds: u64) -> Option<Duration> {
 #[must_use]
 pub const fn declaration(
     package: &'static str,
+    module: &'static str,
     name: &'static str,
     handler: &'static str,
     key_required: bool,
@@ -142,6 +145,7 @@ pub const fn declaration(
 ) -> Declaration {
     Declaration {
         package,
+        module,
         name,
         handler,
         routes: &[],
@@ -269,6 +273,7 @@ pub(crate) mod tests {
     /// A handler whose attribute sets `ttl` only.
     pub(crate) const LEASED: Declaration = Declaration {
         package: "shop",
+        module: "shop::api",
         name: "",
         handler: "pay",
         routes: &[route("POST", &["/payments", "pay"])],

@@ -28,8 +28,10 @@ use crate::{
 
 mod check;
 mod origin;
+mod patterns;
 
 pub(crate) use self::origin::{HandleOrigin, short_name};
+use self::patterns::Patterns;
 
 /// The application's handle: a store, and the settings of all guarded handlers.
 ///
@@ -60,6 +62,8 @@ struct Inner {
     /// Logs once that the process has other handles.
     others: Once,
     operations: TaskTracker,
+    /// Where the handlers are, as far as requests have shown.
+    patterns: Patterns,
     in_flight: Arc<OperationLimiter>,
     /// Limits how many records are looked up for requests beyond the limits of `in_flight`.
     look_ups: Arc<OperationLimiter>,
@@ -82,6 +86,7 @@ impl Idempotency {
             origin,
             others,
             operations,
+            patterns: Patterns::default(),
             in_flight,
             look_ups,
         };
@@ -128,6 +133,11 @@ impl Idempotency {
     pub(crate) fn count_refused(&self, request: &HttpRequest, outcome: RequestOutcome) {
         #[cfg(feature = "metrics")]
         self.request_count(crate::operation_name::operation_of(request).as_deref()).of(outcome);
+    }
+
+    /// The full patterns of the requests that handlers got.
+    pub(crate) fn patterns(&self) -> &Patterns {
+        &self.inner.patterns
     }
 
     pub(crate) fn operations(&self) -> &TaskTracker {

@@ -1,7 +1,9 @@
 //! The resource at which a client finds out what became of its own key.
 
 use std::{
+    collections::BTreeSet,
     panic::{AssertUnwindSafe, catch_unwind},
+    sync::{Mutex, PoisonError},
     time::Duration,
 };
 
@@ -29,6 +31,9 @@ use self::located_handlers::{operations, principal};
 
 /// The name of the resource, for `HttpRequest::url_for`.
 const RESOURCE: &str = "idempotent_actix::lookup";
+
+/// The paths of the resources that the process has created.
+static PATHS: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
 impl Idempotency {
     /// Returns the resource at which a client finds out what became of its own key. `path` must
@@ -67,8 +72,14 @@ impl Idempotency {
     /// the transaction is committed, and gets 404.
     #[must_use]
     pub fn lookup_resource(path: &str) -> Resource {
+        PATHS.lock().unwrap_or_else(PoisonError::into_inner).insert(path.to_owned());
         web::resource(path.to_owned()).name(RESOURCE).route(web::get().service(fn_service(serve)))
     }
+}
+
+/// The paths of the lookups that the process has created, without the scopes above them.
+pub(crate) fn paths() -> Vec<String> {
+    PATHS.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
 }
 
 /// The location of the lookup of a key; `None` if the application has no such resource.

@@ -32,6 +32,11 @@ pub(crate) fn name_of(
     Some([request.method().as_str(), " ", route].concat().into())
 }
 
+/// The full pattern of the resource of a request; `None` if it is not known.
+pub(crate) fn pattern_of(request: &HttpRequest) -> Option<String> {
+    request.match_pattern().filter(|pattern| is_pattern_of(pattern, request.match_info()))
+}
+
 /// Whether a path consists of the literal parts of the pattern and the values of its dynamic
 /// segments.
 fn is_pattern_of(pattern: &str, path: &Path<Url>) -> bool {

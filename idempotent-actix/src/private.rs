@@ -54,6 +54,7 @@ macro_rules! __operation {
                     ::core::option_env!("CARGO_PKG_NAME"),
                     ::core::module_path!(),
                 ),
+                ::core::module_path!(),
                 $name,
                 $handler,
                 <$crate::__private::$key as $crate::__private::Presence>::REQUIRED,

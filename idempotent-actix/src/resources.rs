@@ -11,8 +11,13 @@ pub(crate) fn path_of(
     name: &str,
     segments: &mut dyn Iterator<Item = String>,
 ) -> Option<String> {
-    let url = LOCAL.with(|local| request.resource_map().url_for(local, name, segments));
+    let url = with_local(|local| request.resource_map().url_for(local, name, segments));
     Some(url.ok()?.path().to_owned())
+}
+
+/// Calls a function with a request that no client has sent.
+pub(crate) fn with_local<T>(function: impl FnOnce(&HttpRequest) -> T) -> T {
+    LOCAL.with(|local| function(local))
 }
 
 thread_local! {

@@ -77,6 +77,7 @@ impl<K, M, B, S> Guard<K, M, B, S> {
     ) -> GuardedResponse {
         let Self { request, idempotency, keyed, .. } = self;
         let name = name_of(operation, &request);
+        idempotency.patterns().note(operation, &request);
         let count = idempotency.request_count(name.as_deref());
         let is_misconfigured = request.extensions().contains::<Misconfigured>();
         let policy = idempotency.policy(operation).map_err(|conflict| {

@@ -9,6 +9,8 @@
 //! A request without a principal gets 401 (`scope_missing`): such requests never share a scope.
 
 use std::{
+    any::{type_name, type_name_of_val},
+    cell::Cell,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::LazyLock,
 };
@@ -18,7 +20,11 @@ use actix_web::web;
 use actix_web::{Error, FromRequest, HttpRequest, dev::Payload, http::header};
 pub use idempotent_core::ScopeId;
 
-use crate::{declaration::ScopeFuture, handle_of_request::misconfigured};
+use crate::{
+    declaration::{RequestScope, ScopeFuture},
+    handle_of_request::misconfigured,
+    resources::with_local,
+};
 
 pub(crate) mod extractors;
 mod implementors;
@@ -186,8 +192,47 @@ pub fn scope_by<F>(request: &HttpRequest, function: F) -> Result<ScopeId, Option
 where
     F: for<'a> ScopeFunction<'a>,
 {
+    if QUESTION.get() == Question::Asked {
+        QUESTION.set(Question::Answered(kind_of_function::<F>()));
+        return Err(None);
+    }
     catch_unwind(AssertUnwindSafe(|| function(request).into_scope_key()))
         .unwrap_or_else(|_| Err(Some(misconfigured(request, "the scope function panicked"))))
+}
+
+/// What kind of scope a declaration has, in the words of the specification.
+///
+/// The scope function of an application is not called: [`scope_by`] says what it would call.
+pub(crate) fn kind_of(scope: RequestScope) -> &'static str {
+    let RequestScope::Function(find) = scope else { return "parameter" };
+    QUESTION.set(Question::Asked);
+    let _ = with_local(find);
+    match QUESTION.replace(Question::None) {
+        Question::Answered(kind) => kind,
+        Question::Asked | Question::None => "function",
+    }
+}
+
+/// What [`kind_of`] asks of [`scope_by`].
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Question {
+    None,
+    Asked,
+    Answered(&'static str),
+}
+
+thread_local! {
+    static QUESTION: Cell<Question> = const { Cell::new(Question::None) };
+}
+
+fn kind_of_function<F>() -> &'static str {
+    let own = [
+        (type_name_of_val(&global), "global"),
+        (type_name_of_val(&bearer_token), "bearer_token"),
+        (type_name_of_val(&peer_ip), "peer_ip"),
+    ];
+    let found = own.into_iter().find(|(function, _)| *function == type_name::<F>());
+    found.map_or("function", |(_, kind)| kind)
 }
 
 /// The scope of a parameter of another handler. If the extractor refuses the request, the error is

@@ -19,6 +19,7 @@ use crate::{
     idempotency::Idempotency,
     key_source::KeySource,
     policy::PolicyDefaults,
+    scope,
     settings::StoreFailurePolicy,
 };
 
@@ -53,9 +54,11 @@ impl Idempotency {
     ///
     /// * The values of each operation are those in effect: from its attribute, or else from the
     ///   builder, or else the built-in defaults.
+    /// * `handler` and `module` name the function, and `scope` is what its keys belong to.
     /// * An operation has a route for each method of each route attribute. The path of a route is
-    ///   that of the attribute, without the scopes in which the application mounts it, and null for
-    ///   handlers without a route attribute.
+    ///   that of the attribute, without the scopes in which the application mounts it; `mounted`
+    ///   has the full patterns of the requests that this handle has seen. The path of a handler
+    ///   without a route attribute is such a pattern, and null before its first request.
     /// * If an operation has no `name`, its records are named by its method and its full route
     ///   pattern, such as `POST /v1/payments`.
     /// * `key_from` is where the key of an operation is: `header:` and the name of the header,
@@ -72,14 +75,16 @@ impl Idempotency {
         serde_json::to_value(self.published()).unwrap_or_default()
     }
 
-    fn published(&self) -> PublishedSpecification {
+    pub(crate) fn published(&self) -> PublishedSpecification {
         let (settings, limits) = (self.settings(), self.in_flight().limits());
         let mut operations: Vec<_> = annotated().collect();
         operations
             .sort_by_key(|operation| (first_path(operation), operation.name, operation.handler));
         let operations = operations.into_iter().map(|operation| {
             let time_limit = self.time_limit(operation);
-            describe(operation, &settings.policy, time_limit, settings.header.as_str())
+            let described =
+                describe(operation, &settings.policy, time_limit, settings.header.as_str());
+            PublishedOperation { routes: self.routes(operation), ..described }
         });
         let problems = ProblemKind::ALL.into_iter();
         let problems =
@@ -112,10 +117,40 @@ impl Idempotency {
     }
 }
 
+impl Idempotency {
+    /// The routes of an operation, with the patterns at which requests have found them.
+    fn routes(&self, operation: &'static Declaration) -> Vec<PublishedRoute> {
+        let routes = operation.routes.iter().flat_map(|route| {
+            let mut mounted = self.patterns().of(operation, route.method);
+            let Some(resource) = route.resource else {
+                return by_hand(route.method, mounted);
+            };
+            mounted.retain(|pattern| pattern.ends_with(resource.path));
+            let (method, path) = (route.method.into(), Some(resource.path.into()));
+            vec![PublishedRoute { method, path, mounted }]
+        });
+        routes.collect()
+    }
+}
+
+/// The routes of a handler that is routed by hand: one for each pattern, and one if none is known.
+fn by_hand(method: &'static str, mounted: Vec<String>) -> Vec<PublishedRoute> {
+    if mounted.is_empty() {
+        return vec![PublishedRoute { method: method.into(), path: None, mounted }];
+    }
+    let route = |pattern: String| PublishedRoute {
+        method: method.into(),
+        path: Some(pattern.clone().into()),
+        mounted: vec![pattern],
+    };
+    mounted.into_iter().map(route).collect()
+}
+
 fn first_path(operation: &Declaration) -> Option<&'static str> {
     operation.routes.first().and_then(|route| route.resource).map(|resource| resource.path)
 }
 
+/// The policy of an operation, without its routes.
 fn describe(
     operation: &Declaration,
     defaults: &PolicyDefaults,
@@ -124,14 +159,11 @@ fn describe(
 ) -> PublishedOperation {
     let policy = defaults.values(operation);
     let leased = operation.claim == ClaimMode::Lease;
-    let routes = operation.routes.iter().map(|route| PublishedRoute {
-        method: route.method.into(),
-        path: route.resource.map(|resource| resource.path.into()),
-    });
     PublishedOperation {
         handler: operation.handler.into(),
+        module: operation.module.into(),
         name: (!operation.name.is_empty()).then_some(operation.name.into()),
-        routes: routes.collect(),
+        routes: Vec::new(),
         key: if operation.key_required { "required".into() } else { "optional".into() },
         key_from: match operation.key_from.as_ref().map(|declared| declared.source) {
             None => format!("header:{header}"),
@@ -157,6 +189,7 @@ fn describe(
             OnAbandon::Hold => "hold".into(),
             OnAbandon::RetryThenHold => "retry_then_hold".into(),
         }),
+        scope: operation.scope.map(|scope| scope::kind_of(scope).into()),
     }
 }
 

@@ -8,6 +8,7 @@
 //! | [`header_names`] | the names of header fields |
 //! | [`recording`] | which responses are recorded with which headers, and their encoding |
 //! | `report` | what is shown of recordings; needs the feature `report` |
+//! | [`openapi`] | what is added to an OpenAPI document of guarded operations |
 //! | [`specification`] | the published policy of operations, as JSON |
 //!
 //! Servers and clients share these definitions. Applications use [`idempotent-actix`] or
@@ -20,6 +21,7 @@ pub mod digest;
 pub mod header_names;
 pub mod key;
 mod not_run;
+pub mod openapi;
 pub mod problem;
 pub mod recording;
 #[cfg(feature = "report")]

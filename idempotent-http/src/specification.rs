@@ -94,6 +94,9 @@ pub struct PublishedOperation {
     /// The name of the handler.
     #[serde(default)]
     pub handler: Word,
+    /// The path of the handler's module, such as `shop::payments`.
+    #[serde(default)]
+    pub module: Word,
     /// The name of the operation in records; without one, it is the method and the full route
     /// pattern.
     #[serde(default)]
@@ -133,6 +136,11 @@ pub struct PublishedOperation {
     /// What happens to a key whose attempt is abandoned. `None` with a claim in a transaction.
     #[serde(default)]
     pub abandoned: Option<Word>,
+    /// What a key belongs to: `parameter`, the principal in a parameter of the handler; `function`,
+    /// the one that a function of the application finds; `bearer_token`, `peer_ip`; or `global`, no
+    /// principal. `None` if it is not known.
+    #[serde(default)]
+    pub scope: Option<Word>,
 }
 
 /// A route of an operation.
@@ -140,8 +148,13 @@ pub struct PublishedOperation {
 pub struct PublishedRoute {
     /// The method.
     pub method: Word,
-    /// The path, with parameters such as `{id}`. `None` if the handler is routed by hand.
+    /// The path, with parameters such as `{id}`. If the handler is routed by hand, it is the full
+    /// pattern of a request that the server has handled, and `None` before the first one.
     pub path: Option<Word>,
+    /// The full patterns of the requests that the server has handled, with the scopes above the
+    /// path.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mounted: Vec<String>,
 }
 
 /// A problem that a client may get.
@@ -181,6 +194,17 @@ impl PublishedSpecification {
         };
         let matching = self.operations.iter().filter(is_match).filter_map(ttl).min();
         matching.or_else(|| self.operations.iter().filter_map(ttl).min())
+    }
+}
+
+impl PublishedOperation {
+    /// Returns the name of the handler with its module, such as `shop::payments::pay`.
+    #[must_use]
+    pub fn full_name(&self) -> String {
+        match &*self.module {
+            "" => self.handler.to_string(),
+            module => format!("{module}::{}", self.handler),
+        }
     }
 }
 
@@ -265,6 +289,7 @@ mod tests {
                 routes: vec![PublishedRoute {
                     method: "POST".into(),
                     path: Some("/orders".into()),
+                    mounted: vec!["/v1/orders".into()],
                 }],
                 abandoned: Some("retry".into()),
                 ..PublishedOperation::default()

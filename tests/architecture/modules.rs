@@ -33,6 +33,7 @@ const CORE: &[&str] = &[
 
 /// The modules at the root of `idempotent-http`. Each may use those that are listed below it.
 const HTTP: &[&str] = &[
+    "openapi",
     "specification",
     "problem",
     "report",
@@ -161,6 +162,7 @@ const ACTIX: &[&str] = &[
     "scope",
     "tx",
     "operation",
+    "openapi",
     "lookup",
     "unsupported",
     "resources",

@@ -38,6 +38,7 @@ mod middleware;
 mod misconfigured;
 mod multipart;
 mod namespaces;
+mod openapi;
 mod operations;
 mod oversized;
 mod panics;
