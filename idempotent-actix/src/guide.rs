@@ -28,6 +28,7 @@
 //! # Reference
 //! * [`attribute`]: all keys of `#[idempotent]`, all HTTP responses, all Cargo features
 //! * [`cors_logs_openapi`]: browser clients, logs and metrics, published policy
+//! * [`openapi`]: the header, the problems and the policy in your OpenAPI document
 //! * [`for_api_clients`]: a page for the documentation of your API, ready to adapt
 //! * [`how_it_is_tested`]: what each kind of test of this library can find, and what it cannot
 
@@ -76,6 +77,7 @@ guides! {
     migrating
     attribute
     cors_logs_openapi
+    openapi
     for_api_clients
     how_it_is_tested
 }

@@ -93,6 +93,9 @@
 //! `/console/` is the console of operators: it lists held keys, tells the story of each, and
 //! resolves it. Only this computer may use it (`operators.rs`).
 //!
+//! `/openapi.json` is the OpenAPI document of the API, with the header of the key, the problems and
+//! the policy of each guarded operation (`openapi.rs`); `/openapi` is a page of it.
+//!
 //! `/metrics` has the metrics of this server for Prometheus: `contrib/prometheus` has rules for
 //! alerts, and a dashboard.
 //!
@@ -108,6 +111,7 @@ mod error;
 mod ledger;
 mod log;
 mod metrics;
+mod openapi;
 mod operators;
 mod params;
 #[cfg(test)]
@@ -274,6 +278,7 @@ async fn serve(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
             .app_data(Data::new(Bank::new(&bank)))
             .configure(|config| transfers::routes(config, &accounts))
             .configure(|config| page.routes(config))
+            .configure(openapi::routes)
             .configure(api::routes)
             .service(metrics::metrics)
             .service(console.scope("/console"))

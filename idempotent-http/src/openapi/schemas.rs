@@ -10,6 +10,8 @@ pub(super) fn problem(document: &mut Document<'_>) -> Value {
         "type": "object",
         "description": "A problem (RFC 9457) that the guard of idempotency keys reports.",
         "required": ["type", "title", "status", "detail", "code", "retryable"],
+        // The application may add members (RFC 9457 §3.2).
+        "additionalProperties": true,
         "properties": {
             "type": {
                 "type": "string",
@@ -22,7 +24,10 @@ pub(super) fn problem(document: &mut Document<'_>) -> Value {
                 "type": "string",
                 "description": "What is wrong with this request, and what to do.",
             },
-            "code": { "type": "string", "description": "Names the kind of problem; never changes." },
+            "code": {
+                "type": "string",
+                "description": "Names the kind of problem; never changes.",
+            },
             "retryable": {
                 "type": "boolean",
                 "description": "Whether the same request may be sent again with the same key.",
