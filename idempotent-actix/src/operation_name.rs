@@ -32,9 +32,20 @@ pub(crate) fn name_of(
     Some([request.method().as_str(), " ", route].concat().into())
 }
 
-/// The full pattern of the resource of a request; `None` if it is not known.
-pub(crate) fn pattern_of(request: &HttpRequest) -> Option<String> {
-    request.match_pattern().filter(|pattern| is_pattern_of(pattern, request.match_info()))
+/// The full pattern of the resource of a request; `None` if it is not known. `name` is that of
+/// [`name_of`], which has the pattern unless the attribute has a `name`.
+pub(crate) fn pattern_of<'a>(
+    operation: &'static Declaration,
+    request: &HttpRequest,
+    name: Option<&'a str>,
+) -> Option<Cow<'a, str>> {
+    if operation.name.is_empty() {
+        let (_, pattern) = name?.split_once(' ')?;
+        // A request to a default service has the name of the handler in its place.
+        return pattern.starts_with('/').then_some(pattern.into());
+    }
+    let pattern = request.match_pattern()?;
+    is_pattern_of(&pattern, request.match_info()).then_some(pattern.into())
 }
 
 /// Whether a path consists of the literal parts of the pattern and the values of its dynamic

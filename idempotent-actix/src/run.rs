@@ -28,7 +28,7 @@ use crate::{
     in_flight::ReachedLimit,
     observation::RequestCount,
     operation::OperationContext,
-    operation_name::name_of,
+    operation_name::{name_of, pattern_of},
     outcome::{Replayable, RequestOutcome},
     problem::ProblemKind,
     recording,
@@ -77,7 +77,9 @@ impl<K, M, B, S> Guard<K, M, B, S> {
     ) -> GuardedResponse {
         let Self { request, idempotency, keyed, .. } = self;
         let name = name_of(operation, &request);
-        idempotency.patterns().note(operation, &request);
+        if let Some(pattern) = pattern_of(operation, &request, name.as_deref()) {
+            idempotency.patterns().note(operation, request.method(), &pattern);
+        }
         let count = idempotency.request_count(name.as_deref());
         let is_misconfigured = request.extensions().contains::<Misconfigured>();
         let policy = idempotency.policy(operation).map_err(|conflict| {

@@ -126,7 +126,7 @@ fn requests_show_where_handlers_are() {
     let targets =
         ["/v1/by-hand/7", "/v1/by-hand/8", "/v1/acme/other", "/v1/described/1", "/v1/by-hand/9"];
     for (number, target) in targets.into_iter().enumerate() {
-        let request = Request::post(target).key(&format!("k-{number}")).user("alice");
+        let request = Request::post(target).key(format!("k-{number}")).user("alice");
         assert_eq!(server.send(&request).status, 201);
     }
     let route =

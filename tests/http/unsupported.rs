@@ -318,7 +318,7 @@ fn the_specification_lists_every_annotated_handler_with_its_policy() {
         (found.next().unwrap_or_else(|| panic!("{name} is missing")), found.next()).0
     };
     let short_ttl = serde_json::json!({
-        "handler": "short_ttl", "name": null,
+        "handler": "short_ttl", "module": "http::handlers", "name": null, "scope": "parameter",
         "routes": [{ "method": "POST", "path": "/short_ttl" }],
         "timeout_seconds": null, "key": "required",
         "key_from": "header:idempotency-key", "ttl_seconds": 60.0, "claim": "lease",

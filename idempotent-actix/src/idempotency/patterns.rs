@@ -5,9 +5,9 @@ use std::{
     sync::{PoisonError, RwLock},
 };
 
-use actix_web::{HttpRequest, http::Method};
+use actix_web::http::Method;
 
-use crate::{declaration::Declaration, operation_name::pattern_of};
+use crate::declaration::Declaration;
 
 /// For each declaration, by its address, the methods and patterns of its requests.
 #[derive(Default)]
@@ -15,11 +15,10 @@ pub(crate) struct Patterns(RwLock<HashMap<usize, Vec<(Method, String)>>>);
 
 impl Patterns {
     /// Notes the pattern of a request. The patterns are those of the application, so they are few.
-    pub(crate) fn note(&self, declaration: &'static Declaration, request: &HttpRequest) {
-        let Some(pattern) = pattern_of(request) else { return };
-        let (method, address) = (request.method(), address(declaration));
+    pub(crate) fn note(&self, declaration: &'static Declaration, method: &Method, pattern: &str) {
+        let address = address(declaration);
         let is_known = |known: &[(Method, String)]| {
-            known.iter().any(|(with, known)| with == method && *known == pattern)
+            known.iter().any(|(with, known)| with == method && known == pattern)
         };
         let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
         if known.get(&address).is_some_and(|known| is_known(known)) {
@@ -30,7 +29,7 @@ impl Patterns {
         let known = known.entry(address).or_default();
         // Between the two locks another request may have noted the same pattern.
         if !is_known(known) {
-            known.push((method.clone(), pattern));
+            known.push((method.clone(), pattern.to_owned()));
             known.sort_by(|(_, one), (_, other)| one.cmp(other));
         }
     }
