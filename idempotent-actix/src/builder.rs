@@ -71,8 +71,8 @@ impl IdempotencyBuilder {
     }
 
     /// Sets whether handlers are guarded; the default is `true`. With `false` every annotated
-    /// handler runs for each request as if it had no attribute, and nobody claims or reads a key:
-    /// a retry runs it again. Jobs that the application runs itself are not affected.
+    /// handler runs for each request as if it had no attribute, and no key is read or claimed: a
+    /// retry runs it again. Jobs that the application runs itself are not affected.
     ///
     /// This is for a deployment that must do without its store, or for a test that shows what the
     /// guard prevents. It is said aloud: a warning when the [`Idempotency`] is built and another at
