@@ -14,7 +14,7 @@ use futures_util::future::LocalBoxFuture;
 use idempotent_core::ScopeId;
 use idempotent_http::digest::BodyForm;
 
-use self::rules::{InFlightRule, OnAbandon, RecordRule};
+use self::rules::{ContentTypeForm, InFlightRule, OnAbandon, QueryForm, RecordRule};
 use crate::key_source::{DeclaredSource, KeySource};
 
 pub use idempotent_core::job::ClaimMode;
@@ -56,6 +56,10 @@ pub struct Declaration {
     pub key_from: Option<DeclaredSource>,
     /// How the body contributes to the fingerprint.
     pub fingerprint: BodyForm,
+    /// The `query` key; `None`: as sent.
+    pub query: Option<QueryForm>,
+    /// The `content_type` key; `None`: as sent.
+    pub content_type: Option<ContentTypeForm>,
     /// How the key is claimed.
     pub claim: ClaimMode,
     /// The `timeout` key; `None` leaves it to the application.
@@ -152,6 +156,8 @@ pub const fn declaration(
         key_required,
         key_from: None,
         fingerprint,
+        query: None,
+        content_type: None,
         claim,
         timeout: None,
         ttl: None,
@@ -209,7 +215,10 @@ pub fn first_database(databases: &[Option<TxDatabase>]) -> Option<TxDatabase> {
 /// The types of the rules that keys of the attribute set.
 pub mod rules {
     pub use idempotent_core::OnAbandon;
-    pub use idempotent_http::recording::RecordRule;
+    pub use idempotent_http::{
+        digest::{ContentTypeForm, QueryForm},
+        recording::RecordRule,
+    };
 
     /// What a duplicate gets while the first request is in progress.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -280,6 +289,8 @@ pub(crate) mod tests {
         key_required: true,
         key_from: None,
         fingerprint: BodyForm::Raw,
+        query: None,
+        content_type: None,
         claim: ClaimMode::Lease,
         timeout: None,
         ttl: Some(Duration::from_secs(60)),

@@ -6,21 +6,25 @@ pub use crate::{
         Check, ClaimMode, Declaration, Declared, ExtractsNoTx, ExtractsTx, RequestScope, Resource,
         Route, declaration, first_database,
         markers::{
-            BodyUse, ConfiguredHeader, Delete, Ignored, Json, KeyFrom, KeyOrigin, Methods,
-            OneMethod, Optional, Patch, Post, Presence, Put, Raw, Required, UnknownSource, Whole,
+            BodyUse, ConfiguredHeader, Delete, Equivalent, Ignored, Json, KeyFrom, KeyOrigin,
+            Methods, OneMethod, Optional, Patch, Post, Presence, Put, Raw, Required, UnknownSource,
+            Unordered, Whole,
         },
         milliseconds, package, route, rules,
     },
     key_source::{DeclaredSource, KeySource, key_by, source_id},
     outcome::Replayable,
-    request::Guard,
+    request::{Guard, HeadForm},
     run::GuardedResponse as Response,
     scope::{
         extractors::{Extractor, InPath, IsNoExtractor, RunsExtractor},
         scope_by, scope_of, scope_of_request,
     },
 };
-pub use idempotent_http::{digest::BodyForm as Fingerprint, key::KeyPlace};
+pub use idempotent_http::{
+    digest::{BodyForm as Fingerprint, JsonPart},
+    key::KeyPlace,
+};
 pub use inventory::submit;
 pub use std::option::Option::{None, Some};
 
@@ -35,7 +39,8 @@ macro_rules! __operation {
         rules: [$($rule:ident $kind:ident $value:ident),*],
         key: $key:ident, fingerprint: $fingerprint:ident, claim: $claim:ident,
         scope: [$($scope:tt)*], extractors: [$($(#[$cfg:meta])* $extractor:ty),* $(,)?]
-        $(, key_from: $source:ident($place:expr))? $(, tx: $tx:ty)? $(,)?
+        $(, key_from: $source:ident($place:expr))? $(, part: $part:ident[$($pointer:literal),*])?
+        $(, tx: $tx:ty)? $(,)?
     ) => {{
         // Fields that the attribute does not set would take rustc time in each handler.
         static OPERATION: $crate::__private::Declaration = $crate::__private::Declaration {
@@ -44,6 +49,9 @@ macro_rules! __operation {
                 id: $crate::__source_id!($source($place) in $handler),
                 source: $crate::__key_source!($source $place),
             }),)?
+            $(fingerprint: $crate::__private::Fingerprint::JsonPart(
+                $crate::__private::JsonPart::$part(&[$($pointer),*]),
+            ),)?
             $($duration: $crate::__private::milliseconds($milliseconds),)*
             $($rule: $crate::__private::Some($crate::__private::rules::$kind::$value),)*
             scope: $crate::__request_scope!($($scope)*),

@@ -29,6 +29,8 @@ use crate::{
     outcome::RequestOutcome,
 };
 
+pub use self::digest::HeadForm;
+
 mod body_buffer;
 mod checks;
 mod digest;
@@ -68,7 +70,7 @@ impl KeyedRequest {
 pub(crate) enum RequestContent {
     /// The digest of the request.
     Digest(RequestDigest),
-    /// The body, for the application's own fingerprint function.
+    /// The body, for the application's own fingerprint function, or for a part of its JSON.
     Body(Bytes),
 }
 
@@ -95,7 +97,9 @@ impl<K, M, B, S> Guard<K, M, B, S> {
             Some(RequestScope::Parameter(_)) | None => Err(None),
         }
     }
+}
 
+impl<K, M, B: BodyUse, S> Guard<K, M, B, S> {
     /// Makes the fingerprint with the application's own function. If the function panics, the
     /// request is refused.
     #[must_use]
@@ -106,7 +110,7 @@ impl<K, M, B, S> Guard<K, M, B, S> {
         if let Some(keyed) = &mut self.keyed
             && let RequestContent::Body(body) = &keyed.content
         {
-            let mut digester = digest::digester(&self.request, BodyForm::Custom);
+            let mut digester = B::HEAD.digester(&self.request, BodyForm::Custom);
             let digested = catch_unwind(AssertUnwindSafe(|| {
                 digester.update(function(&self.request, body).as_ref());
             }));

@@ -1,10 +1,11 @@
 //! Publishes the idempotency specification of the application.
 
-use std::time::Duration;
+use std::{borrow::Cow, time::Duration};
 
 use actix_web::{Error, HttpRequest, HttpResponse};
 use idempotent_core::{Key, OnAbandon};
 use idempotent_http::{
+    digest::{BodyForm, JsonPart},
     header_names, key,
     problem::ProblemKind,
     specification::{
@@ -64,6 +65,7 @@ impl Idempotency {
     /// * `key_from` is where the key of an operation is: `header:` and the name of the header,
     ///   `form:` and the field, `json:` and the JSON pointer, or `custom` for a function of the
     ///   application.
+    /// * `ignore` and `only` are the JSON pointers of the attribute, or are missing.
     /// * With `claim = "transaction"`, `lease_seconds` and `abandoned` are null.
     /// * `not_run_marker` is the header that proves that a request was not run. Its value belongs
     ///   to the key: see [the page for API clients](crate::guide::for_api_clients#problems).
@@ -159,6 +161,14 @@ fn describe(
 ) -> PublishedOperation {
     let policy = defaults.values(operation);
     let leased = operation.claim == ClaimMode::Lease;
+    let words = |pointers: &[&'static str]| {
+        Some(pointers.iter().map(|pointer| Cow::Borrowed(*pointer)).collect())
+    };
+    let (ignore, only) = match operation.fingerprint {
+        BodyForm::JsonPart(JsonPart::Except(pointers)) => (words(pointers), None),
+        BodyForm::JsonPart(JsonPart::Only(pointers)) => (None, words(pointers)),
+        BodyForm::Raw | BodyForm::Json | BodyForm::Ignored | BodyForm::Custom => (None, None),
+    };
     PublishedOperation {
         handler: operation.handler.into(),
         module: operation.module.into(),
@@ -179,6 +189,10 @@ fn describe(
         wait_seconds: policy.wait.as_secs_f64(),
         timeout_seconds: time_limit.map(|limit| limit.as_secs_f64()),
         fingerprint: operation.fingerprint.specified().into(),
+        ignore,
+        only,
+        query: operation.query.unwrap_or_default().specified().into(),
+        content_type: operation.content_type.unwrap_or_default().specified().into(),
         record: defaults.record_rule(operation).specified().into(),
         in_flight: match operation.in_flight {
             None | Some(InFlightRule::Conflict) => "conflict".into(),

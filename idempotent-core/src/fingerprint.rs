@@ -5,9 +5,11 @@ use std::fmt;
 use sha2::{Digest as _, Sha256};
 
 mod json;
+mod json_part;
 mod keys;
 
 pub use json::canonical_json;
+pub use json_part::JsonPart;
 pub use keys::{FingerprintKeyError, FingerprintKeys};
 
 /// A digest of a request, and the id of the secret key that signed it, if any. Made by

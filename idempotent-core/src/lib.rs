@@ -43,7 +43,8 @@ pub mod transition;
 
 pub use error::StoreError;
 pub use fingerprint::{
-    Digester, Fingerprint, FingerprintKeyError, FingerprintKeys, RequestDigest, canonical_json,
+    Digester, Fingerprint, FingerprintKeyError, FingerprintKeys, JsonPart, RequestDigest,
+    canonical_json,
 };
 pub use history::History;
 pub use key::{Key, KeyError};

@@ -1,10 +1,17 @@
 //! The digest of a request, which becomes its fingerprint once it is signed.
 
+use std::borrow::Cow;
+
 use idempotent_core::{Digester, RequestDigest, canonical_json};
 
+mod head;
 mod multipart;
 
-pub use self::multipart::{MultipartType, multipart};
+pub use self::{
+    head::{ContentTypeForm, QueryForm},
+    multipart::{MultipartType, multipart},
+};
+pub use idempotent_core::JsonPart;
 
 /// How the body contributes to the fingerprint. Equal bytes in different forms have different
 /// digests.
@@ -14,6 +21,8 @@ pub enum BodyForm {
     Raw,
     /// The canonical JSON form ([RFC 8785](canonical_json)).
     Json,
+    /// The canonical form of [a part](JsonPart) of the JSON.
+    JsonPart(JsonPart<'static>),
     /// Neither the body nor the content type contributes.
     Ignored,
     /// Bytes that the application has derived from the request. The content type does not
@@ -28,7 +37,7 @@ impl BodyForm {
     pub const fn specified(self) -> &'static str {
         match self {
             Self::Raw => "body",
-            Self::Json => "json",
+            Self::Json | Self::JsonPart(_) => "json",
             Self::Ignored => "none",
             Self::Custom => "custom",
         }
@@ -59,11 +68,12 @@ impl RequestParts<'_> {
     #[must_use]
     pub fn digester(&self, form: BodyForm) -> Digester {
         let Self { method, path, query, content_type, content_encoding } = *self;
-        let (tag, counts_its_type): (&[u8], bool) = match form {
-            BodyForm::Raw => (b"raw", true),
-            BodyForm::Json => (b"json", true),
-            BodyForm::Ignored => (b"nothing", false),
-            BodyForm::Custom => (b"custom", false),
+        let (tag, counts_its_type): (Cow<'_, str>, bool) = match form {
+            BodyForm::Raw => ("raw".into(), true),
+            BodyForm::Json => ("json".into(), true),
+            BodyForm::JsonPart(part) => (part.tag().into(), true),
+            BodyForm::Ignored => ("nothing".into(), false),
+            BodyForm::Custom => ("custom".into(), false),
         };
         // Without an encoding nothing is added, so that existing fingerprints stay valid.
         let joined = content_encoding
@@ -74,14 +84,24 @@ impl RequestParts<'_> {
             None if counts_its_type => content_type,
             None => b"",
         };
-        Digester::new([method.as_bytes(), path.as_bytes(), query.as_bytes(), content_type, tag])
+        Digester::new([
+            method.as_bytes(),
+            path.as_bytes(),
+            query.as_bytes(),
+            content_type,
+            tag.as_bytes(),
+        ])
     }
 
-    /// Computes the digest of a request with its canonical JSON, or as it was sent if it has none.
+    /// Computes the digest of a request with its canonical JSON, or a part of it. A body without a
+    /// canonical form counts as it was sent, and all of it.
     #[must_use]
-    pub fn digest_of_json(&self, body: &[u8]) -> RequestDigest {
-        let canonical = canonical_json(body);
-        let canonical = canonical.as_ref().map(|json| (BodyForm::Json, &**json));
+    pub fn digest_of_json(&self, body: &[u8], part: Option<JsonPart<'static>>) -> RequestDigest {
+        let (form, canonical) = match part {
+            None => (BodyForm::Json, canonical_json(body)),
+            Some(part) => (BodyForm::JsonPart(part), part.canonical(body)),
+        };
+        let canonical = canonical.as_ref().map(|json| (form, &**json));
         let (form, bytes) = canonical.unwrap_or((BodyForm::Raw, body));
         let mut digester = self.digester(form);
         digester.update(bytes);
@@ -137,6 +157,19 @@ mod tests {
     }
 
     #[test]
+    fn which_part_of_the_json_counts_is_part_of_the_digest() {
+        let of = |part| PARTS.digest_of_json(br#"{"a":1}"#, part);
+        let (except, only) = (JsonPart::Except(&["/b"]), JsonPart::Only(&["/a"]));
+        let digests = [of(None), of(Some(except)), of(Some(only))];
+        let other = of(Some(JsonPart::Except(&["/c"])));
+        assert!(digests.iter().enumerate().all(|(at, digest)| !digests[..at].contains(digest)));
+        assert!(!digests.contains(&other));
+        let ignored = PARTS.digest_of_json(br#"{"b":2, "a":1}"#, Some(except));
+        assert_eq!(of(Some(except)), ignored);
+        assert_eq!(digest(PARTS, BodyForm::Raw, "x"), PARTS.digest_of_json(b"x", Some(except)));
+    }
+
+    #[test]
     fn the_digest_of_a_request_is_fixed_for_ever() {
         // Another value here would make every key in every store a mismatch.
         let written = |content_type: &str, form: &str| {
@@ -146,6 +179,8 @@ mod tests {
         };
         assert_eq!(digest(PARTS, BodyForm::Raw, "b"), written("text/plain", "raw"));
         assert_eq!(digest(PARTS, BodyForm::Json, "b"), written("text/plain", "json"));
+        let part = BodyForm::JsonPart(JsonPart::Only(&["/b", "/a"]));
+        assert_eq!(digest(PARTS, part, "b"), written("text/plain", r#"json only ["/a","/b"]"#));
         assert_eq!(digest(PARTS, BodyForm::Ignored, "b"), written("", "nothing"));
         assert_eq!(digest(PARTS, BodyForm::Custom, "b"), written("", "custom"));
         let fingerprint = FingerprintKeys::none().sign(digest(PARTS, BodyForm::Raw, "b"));

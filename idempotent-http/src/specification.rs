@@ -127,6 +127,18 @@ pub struct PublishedOperation {
     /// What of the body counts for "the same request".
     #[serde(default)]
     pub fingerprint: Word,
+    /// The JSON pointers of what does not count of a JSON body.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ignore: Option<Vec<Word>>,
+    /// The JSON pointers of what alone counts of a JSON body.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub only: Option<Vec<Word>>,
+    /// Whether the order of the query's parameters counts: `exact` or `unordered`.
+    #[serde(default)]
+    pub query: Word,
+    /// Whether the notation of the content type counts: `exact` or `equivalent`.
+    #[serde(default)]
+    pub content_type: Word,
     /// Which responses are recorded.
     #[serde(default)]
     pub record: Word,

@@ -7,6 +7,7 @@
     key = "optional",
     key_from = "header:Webhook-Id",
     fingerprint = "fingerprints::amount",
+    query = "unordered",
     record = "success",
     abandoned = "hold",
     claim = "lease",

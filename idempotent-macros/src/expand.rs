@@ -146,11 +146,18 @@ fn guard_parameter(args: &Args, handler: &Handler, routing: &Routing) -> TokenSt
         [method] => method.clone(),
         methods => quote!((#(#methods),*)),
     };
-    let body = marker(match args.fingerprint.value() {
+    let mut body = marker(match args.fingerprint.value() {
         None => "Raw",
+        Some(Comparison::Supplied(_)) if args.json_part().is_some() => "Whole",
         Some(Comparison::Supplied(supplied)) => supplied,
         Some(Comparison::Custom(_)) => "Whole",
     });
+    for form in [args.query.value(), args.content_type.value()] {
+        if let Some(form) = form.filter(|form| **form != "Exact") {
+            let form = marker(form);
+            body = quote!(#form<#body>);
+        }
+    }
     let (guard, key) = (local("__guard"), marker(args.key.value().unwrap_or(&"Required")));
     let origin = key_source(args).map(|source| {
         let handler = handler.signature.ident.unraw().to_string();

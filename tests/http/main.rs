@@ -42,6 +42,7 @@ mod openapi;
 mod operations;
 mod oversized;
 mod panics;
+mod parts_of_requests;
 mod payloads;
 mod policies;
 mod problems;

@@ -9,7 +9,7 @@ use test_support::{Fault, Op, Request, Server, TestApp, wait_for};
 use super::handlers::{assert_nothing_leaks, assert_problem};
 
 macro_rules! versions {
-    ($($module:ident $(, $key:ident = $value:literal)*;)*) => { $(
+    ($($module:ident $(, $key:ident = $value:tt)*;)*) => { $(
         mod $module {
             use actix_web::{HttpResponse, post, web::Data};
             use idempotent_actix::idempotent;
@@ -39,6 +39,7 @@ versions! {
     hold, abandoned = "hold";
     record_all, record = "all";
     json, fingerprint = "json";
+    ignoring, fingerprint = "json", ignore = ["/sent_at"];
     no_fingerprint, fingerprint = "none";
     wait_15s, wait = "15s";
     slow, lease = "1h";
@@ -156,8 +157,13 @@ fn with_two_record_rules_both_versions_replay_a_recorded_response() {
 
 #[test]
 fn with_two_forms_of_the_fingerprint_neither_gets_the_others_response() {
-    for other in [json::serve as Version, no_fingerprint::serve] {
-        for versions in orders(plain::serve, other) {
+    let forms: [(Version, Version); 3] = [
+        (plain::serve, json::serve),
+        (plain::serve, no_fingerprint::serve),
+        (json::serve, ignoring::serve),
+    ];
+    for (one, other) in forms {
+        for versions in orders(one, other) {
             for in_flight in [false, true] {
                 let app = TestApp::new();
                 let [first, second] = serve_both(&app, versions);

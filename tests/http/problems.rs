@@ -112,7 +112,8 @@ const EXPECTED: [(&str, u16, &str, &str, bool); 11] = [
         "key_reused",
         422,
         "The idempotency key was used for a different request",
-        "This request was not run. Check what the earlier one did before you use a new key.",
+        "This request was not run. The earlier request with this key may have been carried out: \
+         send it again unchanged to get its response, and do not use a new key before you know.",
         false,
     ),
     (

@@ -3,10 +3,12 @@
 //! The guard is an extractor, so whatever it needs to know about its handler has to be part of its
 //! type.
 
-use actix_web::http::Method;
-use idempotent_http::digest::BodyForm;
+use std::marker::PhantomData;
 
-use crate::{declaration::source_of, key_source::KeySource};
+use actix_web::http::Method;
+use idempotent_http::digest::{BodyForm, ContentTypeForm, QueryForm};
+
+use crate::{declaration::source_of, key_source::KeySource, request::HeadForm};
 
 /// Whether a key is required.
 pub trait Presence: 'static {
@@ -20,10 +22,31 @@ pub trait Methods: 'static {
     const METHODS: &'static [Method];
 }
 
-/// How the body contributes to the fingerprint.
+/// How the request contributes to the fingerprint.
 pub trait BodyUse: 'static {
     /// The form of the body that is hashed.
     const FORM: BodyForm;
+    /// What of the head is hashed.
+    const HEAD: HeadForm =
+        HeadForm { query: QueryForm::Exact, content_type: ContentTypeForm::Exact };
+}
+
+/// `query = "unordered"`, and what `B` states.
+#[derive(Debug)]
+pub struct Unordered<B>(PhantomData<B>);
+
+impl<B: BodyUse> BodyUse for Unordered<B> {
+    const FORM: BodyForm = B::FORM;
+    const HEAD: HeadForm = HeadForm { query: QueryForm::Unordered, ..B::HEAD };
+}
+
+/// `content_type = "equivalent"`, and what `B` states.
+#[derive(Debug)]
+pub struct Equivalent<B>(PhantomData<B>);
+
+impl<B: BodyUse> BodyUse for Equivalent<B> {
+    const FORM: BodyForm = B::FORM;
+    const HEAD: HeadForm = HeadForm { content_type: ContentTypeForm::Equivalent, ..B::HEAD };
 }
 
 /// Where the key is.
@@ -91,7 +114,7 @@ markers! { BodyUse FORM: BodyForm;
     Json = BodyForm::Json;
     /// `fingerprint = "none"`
     Ignored = BodyForm::Ignored;
-    /// `fingerprint = "path::to::function"`
+    /// `fingerprint = "path::to::function"`, or a part of the JSON
     Whole = BodyForm::Custom;
 }
 

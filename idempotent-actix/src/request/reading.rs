@@ -17,7 +17,7 @@ use super::{
     Guard, KeyedRequest,
     body_buffer::{BodyBuffer, BodyEnd},
     checks::{is_cut, refuse, too_large, websocket_body_length},
-    digest::{content, digester},
+    digest::HeadForm,
     key::PendingKey,
 };
 use crate::{
@@ -119,11 +119,11 @@ impl<K, M, B, S> GuardFuture<K, M, B, S> {
     }
 
     /// Lets the other extractors read the body.
-    fn finish(&mut self, form: BodyForm) {
+    fn finish(&mut self, form: BodyForm, head: HeadForm) {
         let raw = self.digester.take();
         let mut body = self.body.borrow_mut();
         if let Some(Ok(Guard { request, keyed: Some(keyed), .. })) = &mut self.guard {
-            keyed.content = content(form, request, raw, &mut body);
+            keyed.content = head.content(form, request, raw, &mut body);
         }
         let waker = body.finish(BodyEnd::Complete);
         drop(body);
@@ -141,7 +141,7 @@ impl<K, M, B: BodyUse, S> GuardFuture<K, M, B, S> {
         body: Rc<RefCell<BodyBuffer>>,
     ) -> Self {
         let request: &HttpRequest = &guard.request;
-        let digester = (B::FORM == BodyForm::Raw).then(|| digester(request, BodyForm::Raw));
+        let digester = (B::FORM == BodyForm::Raw).then(|| B::HEAD.digester(request, BodyForm::Raw));
         let end = websocket_body_length(request);
         let (guard, source) = (Some(Ok(guard)), Some(source));
         Self { guard, pending, source, body, digester, length: 0, end }
@@ -161,7 +161,7 @@ impl<K: Presence, M: Methods, B: BodyUse, S: KeyOrigin> Future for GuardFuture<K
                 }
                 Poll::Ready(Ok(())) => {
                     self.read_key(K::REQUIRED)?;
-                    self.finish(B::FORM);
+                    self.finish(B::FORM, B::HEAD);
                 }
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
             }

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use actix_web::{Error, HttpResponse};
 use idempotent_core::{RecordId, RequestDigest, ScopeId, runtime::Subject};
+use idempotent_http::digest::BodyForm;
 
 use super::{KeyedRun, transaction::slot_of};
 use crate::{
@@ -11,7 +12,7 @@ use crate::{
     lookup,
     outcome::RequestOutcome,
     problem::ProblemKind,
-    request::RequestContent,
+    request::{HeadForm, RequestContent},
     served,
 };
 
@@ -36,7 +37,14 @@ impl KeyedRun {
             );
             return Err(misconfigured());
         }
-        let RequestContent::Digest(digest) = content else { return Err(misconfigured()) };
+        let digest = match (content, self.operation.fingerprint) {
+            (RequestContent::Digest(digest), _) => digest,
+            (RequestContent::Body(body), BodyForm::JsonPart(part)) => {
+                HeadForm::of(self.operation).digest_of_json(&self.request, &body, Some(part))
+            }
+            // The fingerprint function has panicked.
+            (RequestContent::Body(_), _) => return Err(misconfigured()),
+        };
         if self.operation.claim == ClaimMode::Transaction && slot_of(&self.request).is_none() {
             tracing::error!(
                 handler = self.operation.handler,

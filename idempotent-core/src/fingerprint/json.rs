@@ -19,6 +19,14 @@ use serde_json::{Map, Value};
 /// * text with more than 20,000 values, which would take many times its size in memory.
 #[must_use]
 pub fn canonical_json(text: &[u8]) -> Option<Vec<u8>> {
+    let value = strict_value(text)?;
+    let mut canonical = Vec::with_capacity(text.len());
+    write(&value, &mut canonical)?;
+    Some(canonical)
+}
+
+/// The value of a JSON text, if it may have a canonical form.
+pub(super) fn strict_value(text: &[u8]) -> Option<Value> {
     if has_inexact_number(text) {
         return None;
     }
@@ -26,14 +34,12 @@ pub fn canonical_json(text: &[u8]) -> Option<Vec<u8>> {
         return None;
     }
     let Strict(value) = serde_json::from_slice(text).ok()?;
-    let mut canonical = Vec::with_capacity(text.len());
-    write(&value, &mut canonical)?;
-    Some(canonical)
+    Some(value)
 }
 
 /// Writes a value in its canonical form. Each part is written once, at its place: the cost does not
 /// grow with the depth.
-fn write(value: &Value, out: &mut Vec<u8>) -> Option<()> {
+pub(super) fn write(value: &Value, out: &mut Vec<u8>) -> Option<()> {
     match value {
         Value::Null | Value::Bool(_) | Value::String(_) => {
             serde_json::to_writer(out, value).ok()?

@@ -96,7 +96,8 @@ kinds! {
     /// 422: the key was first used for a different request. The handler did not run.
     KeyReused = 422, "key_reused", retryable: false,
         "The idempotency key was used for a different request",
-        "This request was not run. Check what the earlier one did before you use a new key.";
+        "This request was not run. The earlier request with this key may have been carried out: \
+         send it again unchanged to get its response, and do not use a new key before you know.";
     /// 500: the handler panicked, the body of its response failed, its transaction was not
     /// committed, or the store lost its record while it ran. Not retryable if the key is held.
     HandlerFailed = 500, "handler_failed", retryable: true,

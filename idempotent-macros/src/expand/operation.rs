@@ -36,12 +36,16 @@ pub(super) fn declaration(
         Some(Comparison::Supplied(supplied)) => supplied,
         Some(Comparison::Custom(_)) => "Custom",
     });
+    let part = args.json_part().map(|(part, pointers)| {
+        let part = variant(part);
+        quote!(part: #part[#(#pointers),*],)
+    });
     quote! {
         #krate::__private::operation! {
             name: #name, handler: #handler, routes: [#(#routes),*],
             durations: [#(#durations),*], rules: [#(#rules),*],
             key: #key, fingerprint: #fingerprint, claim: #claim, scope: [#scope],
-            extractors: [#(#extractors),*], #key_from #tx
+            extractors: [#(#extractors),*], #key_from #part #tx
         }
     }
 }
@@ -57,6 +61,8 @@ fn durations(args: &Args) -> impl Iterator<Item = TokenStream> {
 /// the rules.
 fn rules(args: &Args) -> impl Iterator<Item = TokenStream> {
     let keys = [
+        (&args.query, "QueryForm"),
+        (&args.content_type, "ContentTypeForm"),
         (&args.record, "RecordRule"),
         (&args.abandoned, "OnAbandon"),
         (&args.in_flight, "InFlightRule"),

@@ -22,13 +22,15 @@ impl Args {
         }
         args.check_transaction(errors);
         args.check_retention(errors);
+        args.check_json_part(errors);
+        args.check_content_type(errors);
         args
     }
 
     /// A parameter name or a path, depending on the handler's parameters.
     pub(crate) fn scope(&self, errors: &mut Errors) -> Result<&LitStr, Reported> {
         match &self.scope {
-            Setting::Set(written) => Ok(&written.literal),
+            Setting::Set(written) => Ok(&written.value),
             Setting::Invalid { reported, .. } => Err(*reported),
             Setting::Unset => Err(missing_scope(errors)),
         }
@@ -41,12 +43,12 @@ impl Args {
     }
 
     /// The literal of `claim = "transaction"`.
-    pub(crate) fn transaction(&self) -> Option<&LitStr> {
+    pub(crate) fn transaction(&self) -> Option<&TokenStream> {
         literal_of(&self.claim, "Transaction")
     }
 
     /// The literal of `in_flight = "poll"`.
-    pub(crate) fn poll(&self) -> Option<&LitStr> {
+    pub(crate) fn poll(&self) -> Option<&TokenStream> {
         literal_of(&self.in_flight, "Poll")
     }
 
@@ -94,7 +96,7 @@ impl Args {
     }
 }
 
-fn literal_of<'a>(setting: &'a Setting<Variant>, variant: &str) -> Option<&'a LitStr> {
+fn literal_of<'a>(setting: &'a Setting<Variant>, variant: &str) -> Option<&'a TokenStream> {
     setting.written().filter(|written| written.value == variant).map(|written| &written.literal)
 }
 

@@ -5,6 +5,7 @@ use proc_macro2::{Ident, Punct, Spacing, TokenStream, TokenTree};
 use syn::LitStr;
 
 use super::duration;
+use super::literal::{Literal, in_brackets};
 use super::nearest::nearest;
 use crate::errors::{Errors, Reported, ValueResult};
 
@@ -30,7 +31,26 @@ pub(crate) struct Row {
 impl AttributeKey {
     /// Help text: correct code for this key.
     pub(crate) fn example(&self) -> String {
-        format!("write `{} = \"{}\"`", self.name, self.example)
+        self.with_value(self.example)
+    }
+
+    /// A key without a value, for messages.
+    fn placeholder(&self) -> String {
+        self.with_value(if self.takes_list() { "[\"…\"]" } else { "…" })
+    }
+
+    /// The example of a list has its brackets.
+    fn takes_list(&self) -> bool {
+        self.example.starts_with('[')
+    }
+
+    fn with_value(&self, value: &str) -> String {
+        let name = self.name;
+        if self.takes_list() {
+            format!("write `{name} = {value}`")
+        } else {
+            format!("write `{name} = \"{value}\"`")
+        }
     }
 }
 
@@ -53,7 +73,7 @@ impl Entry {
 
     /// The value if it is one string literal.
     pub(crate) fn string(&self) -> Option<LitStr> {
-        syn::parse2(self.value.clone()).ok()
+        LitStr::of(&self.value)
     }
 }
 
@@ -72,7 +92,7 @@ pub(crate) enum Setting<T> {
 pub(crate) struct Written<T> {
     pub(crate) key: Ident,
     pub(crate) value: T,
-    pub(crate) literal: LitStr,
+    pub(crate) literal: TokenStream,
 }
 
 impl<T> Setting<T> {
@@ -150,30 +170,30 @@ impl<'a> Entries<'a> {
     }
 
     /// Takes and parses the value of the key with this name, or reports it.
-    pub(crate) fn take<T>(
+    pub(crate) fn take<L: Literal, T>(
         &mut self,
         name: &str,
-        parse: impl FnOnce(&AttributeKey, &LitStr) -> ValueResult<T>,
+        parse: impl FnOnce(&AttributeKey, &L) -> ValueResult<T>,
     ) -> Setting<T> {
         let position = self.entries.iter().position(|entry| entry.key == name);
         let key = self.keys.iter().find(|key| key.name == name);
         let (Some(position), Some(key)) = (position, key) else { return Setting::Unset };
         let entry = self.entries.remove(position);
-        let Some(literal) = entry.string() else {
-            let what = format!("`{name}` takes a string; write the value in double quotes");
-            let help = quoted(name, &entry.value).unwrap_or_else(|| key.example());
+        let Some(literal) = L::of(&entry.value) else {
+            let what = format!("`{name}` {}", L::EXPECTED);
+            let help = corrected(key, &entry.value).unwrap_or_else(|| key.example());
             let reported = self.errors.at(&entry.value, what, help);
             return Setting::Invalid { key: Some(entry.key), reported };
         };
-        let value = if literal.value().trim().is_empty() {
+        let value = if literal.is_empty() {
             Err((format!("`{name}` is empty; write a value"), key.example()))
         } else {
             parse(key, &literal)
         };
         match value {
-            Ok(value) => Setting::Set(Written { key: entry.key, value, literal }),
+            Ok(value) => Setting::Set(Written { key: entry.key, value, literal: entry.value }),
             Err((what, help)) => {
-                let reported = self.errors.at(&literal, what, help);
+                let reported = self.errors.at(&entry.value, what, help);
                 Setting::Invalid { key: Some(entry.key), reported }
             }
         }
@@ -222,7 +242,8 @@ fn report_malformed(
 ) -> Reported {
     let (what, help) = match tokens.as_slice() {
         [TokenTree::Ident(key)] if known(keys, key).is_some() => {
-            (format!("`{key}` has no value; write `{key} = \"…\"`"), example(keys, key))
+            let placeholder = known(keys, key).map(AttributeKey::placeholder).unwrap_or_default();
+            (format!("`{key}` has no value; {placeholder}"), example(keys, key))
         }
         [value @ (TokenTree::Literal(_) | TokenTree::Ident(_))] => {
             let text = value.to_string();
@@ -243,11 +264,14 @@ fn report_malformed(
     errors.at(tokens.into_iter().collect::<TokenStream>(), what, help)
 }
 
-/// Help text: the value in quotes, if it is a path.
-fn quoted(key: &str, value: &TokenStream) -> Option<String> {
+/// Help text: the value in quotes, if it is a path; in brackets, if the key takes a list.
+fn corrected(key: &AttributeKey, value: &TokenStream) -> Option<String> {
+    if key.takes_list() {
+        return in_brackets(value).map(|list| key.with_value(&list));
+    }
     syn::parse2::<syn::Path>(value.clone()).ok()?;
     let path: String = value.clone().into_iter().map(|token| token.to_string()).collect();
-    Some(format!("write `{key} = \"{path}\"`"))
+    Some(key.with_value(&path))
 }
 
 fn known<'a>(keys: &'a [AttributeKey], name: &Ident) -> Option<&'a AttributeKey> {

@@ -124,7 +124,7 @@ fn header(name: &str) -> Result<(), &'static str> {
 }
 
 /// RFC 6901 §3.
-fn pointer(pointer: &str) -> Result<(), &'static str> {
+pub(super) fn pointer(pointer: &str) -> Result<(), &'static str> {
     if !pointer.starts_with('/') {
         return Err("is not a JSON pointer (RFC 6901); write a `/` before the name of each member");
     }

@@ -2,7 +2,7 @@
 //! (`src/attribute.md` here, `src/guide/attribute.md` in `idempotent-actix`) come from it.
 
 use proc_macro2::TokenStream;
-use syn::Path;
+use syn::{LitStr, Path};
 
 use super::entry::{AttributeKey, Entries, Setting};
 use super::key_from::{KeyPlace, key_from};
@@ -61,7 +61,7 @@ keys! {
     /// other value is the path of a function, such as the supplied `scope::bearer_token`,
     /// `scope::peer_ip` and `scope::global`. A request without a principal gets 401
     /// (`scope_missing`).
-    scope: () = |_, _| Ok(()),
+    scope: LitStr = |_, text: &LitStr| Ok(text.clone()),
         example "user",
         values "a parameter's name, or a path to `fn(&HttpRequest) -> R` with `R: IntoScopeKey`",
         default "required";
@@ -112,6 +112,28 @@ keys! {
             `fn(&HttpRequest, &[u8]) -> impl AsRef<[u8]>`",
         default "`\"body\"`";
 
+    /// With `fingerprint = "json"`, what does not count of a JSON body: JSON pointers (RFC 6901).
+    /// A value that is ignored is the same as none.
+    ignore: Vec<LitStr> = |_, pointers: &Vec<LitStr>| Ok(pointers.clone()),
+        example "[\"/metadata/sent_at\"]",
+        values "`[\"/…\", …]`", default "everything counts";
+
+    /// With `fingerprint = "json"`, what alone counts of a JSON body: JSON pointers (RFC 6901). Not
+    /// with `ignore`.
+    only: Vec<LitStr> = |_, pointers: &Vec<LitStr>| Ok(pointers.clone()),
+        example "[\"/amount\", \"/currency\"]",
+        values "`[\"/…\", …]`", default "everything counts";
+
+    /// Whether the order of the query's parameters counts. With `"unordered"` it counts only among
+    /// parameters with the same name.
+    query: Variant = choice(&[("exact", "Exact"), ("unordered", "Unordered")]),
+        example "unordered", values "`\"exact\"`, `\"unordered\"`", default "`\"exact\"`";
+
+    /// Whether the notation of `Content-Type` counts. With `"equivalent"`, case, space, quotes and
+    /// the order of parameters do not count, nor `charset=utf-8` with JSON (RFC 8259 §11).
+    content_type: Variant = choice(&[("exact", "Exact"), ("equivalent", "Equivalent")]),
+        example "equivalent", values "`\"exact\"`, `\"equivalent\"`", default "`\"exact\"`";
+
     /// Which responses are recorded: all but 408, 425, 429 and 5xx; only 2xx; all. After any other
     /// response, the next request runs the handler again, unless `abandoned` is `"hold"`.
     record: Variant = choice(&[("final", "Final"), ("success", "Success"), ("all", "All")]),
@@ -152,7 +174,7 @@ keys! {
     /// The name of the operation in its record ids. Before you rename a route, set it to the
     /// route's old method and pattern, such as `"POST /v1/payments"`, and for handlers that share a
     /// pattern and differ only in a guard.
-    name: String = |_, text| Ok(text.value()),
+    name: String = |_, text: &LitStr| Ok(text.value()),
         example "create-payment", values "any string", default "method and route pattern";
 
     /// The path to `idempotent_actix`, if your crate renames or re-exports it.

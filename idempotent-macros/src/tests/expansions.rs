@@ -68,6 +68,8 @@ golden! {
     configured_parameter
     destructured
     generic
+    ignored_members
+    only_members
     routed_by_hand
     routes
     scope_by_path

@@ -1,8 +1,9 @@
 //! The `Tx` parameter, recognized by its name: a macro cannot see through a type alias. What the
 //! generated code does with a `Tx` depends on its type instead.
 
+use proc_macro2::TokenStream;
 use quote::ToTokens;
-use syn::{LitStr, Type, TypeGroup, TypeParen};
+use syn::{Type, TypeGroup, TypeParen};
 
 use super::borrows::borrow;
 use crate::errors::Errors;
@@ -13,7 +14,7 @@ pub(crate) const EXAMPLE: &str = "write `mut tx: Tx<Postgres>`";
 
 /// Reports a second `Tx`, a `Tx` inside another type, and a missing `Tx`. `claim` is the literal of
 /// `claim = "transaction"`, which requires one.
-pub(crate) fn check(handler: &Handler, claim: Option<&LitStr>, errors: &mut Errors) {
+pub(crate) fn check(handler: &Handler, claim: Option<&TokenStream>, errors: &mut Errors) {
     let parameters = handler.parameters.iter();
     let unconditional = parameters.clone().filter(|parameter| parameter.cfg.is_empty());
     if let Some(second) = unconditional.flat_map(|parameter| values(&parameter.ty)).nth(1) {

@@ -1,0 +1,10 @@
+use actix_web::{HttpResponse, post, web};
+use idempotent_actix::idempotent;
+
+#[idempotent(scope = "user", fingerprint = "json", only = ["amount"])]
+#[post("/v1/payments")]
+async fn pay(user: web::ReqData<String>) -> HttpResponse {
+    HttpResponse::Ok().body(user.into_inner())
+}
+
+fn main() {}
