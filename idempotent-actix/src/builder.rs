@@ -11,6 +11,7 @@ use idempotent_http::{
 
 use crate::{
     declaration,
+    dialect::{Dialect, Spoken},
     fingerprint::FingerprintKeys,
     idempotency::{HandleOrigin, Idempotency, short_name},
     observation::Observation,
@@ -82,6 +83,21 @@ impl IdempotencyBuilder {
     #[must_use]
     pub fn enabled(mut self, enabled: bool) -> Self {
         self.settings.enabled = enabled;
+        self
+    }
+
+    /// Sets how the application speaks of idempotency: the names of headers, the marker of a
+    /// replay, the form of problems, and to which endpoint a key belongs. The default is
+    /// [`Dialect::ietf`]. See the guide [Dialects](crate::guide::dialects).
+    ///
+    /// A [`header`](Self::header) that is set later, [`problems`](Self::problems) and
+    /// [`record`](Self::record) override what the dialect says. With another
+    /// [endpoint](Dialect::endpoint), every key is new.
+    #[must_use]
+    pub fn dialect(mut self, dialect: Dialect) -> Self {
+        self.settings.policy.record_of_dialect = dialect.record;
+        self.settings.spoken = Spoken::new(dialect);
+        self.settings.header = self.settings.spoken.key_header();
         self
     }
 
@@ -253,15 +269,16 @@ impl IdempotencyBuilder {
         self
     }
 
-    /// Sets the function that renders problems as responses:
-    /// [`problem::json`](crate::problem::json()) (the default),
-    /// [`problem::stripe`](crate::problem::stripe), or a function of your own.
+    /// Sets the function that renders problems as responses, in place of the
+    /// [dialect](Self::dialect): [`problem::json`](crate::problem::json()),
+    /// [`problem::stripe`](crate::problem::stripe), or a function of your own. It gets problems
+    /// with the statuses of the dialect.
     #[must_use]
     pub fn problems(
         mut self,
         render: impl Fn(&Problem, &HttpRequest) -> HttpResponse + Send + Sync + 'static,
     ) -> Self {
-        self.settings.problems = Box::new(render);
+        self.settings.problems = Some(Box::new(render));
         self
     }
 

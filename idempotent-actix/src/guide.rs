@@ -29,6 +29,8 @@
 //! * [`attribute`]: all keys of `#[idempotent]`, all HTTP responses, all Cargo features
 //! * [`cors_logs_openapi`]: browser clients, logs and metrics, published policy
 //! * [`openapi`]: the header, the problems and the policy in your OpenAPI document
+//! * [`dialects`]: headers, markers and problems as Stripe, the Agentic Commerce Protocol, or your
+//!   own API has them
 //! * [`for_api_clients`]: a page for the documentation of your API, ready to adapt
 //! * [`how_it_is_tested`]: what each kind of test of this library can find, and what it cannot
 
@@ -78,6 +80,7 @@ guides! {
     attribute
     cors_logs_openapi
     openapi
+    dialects
     for_api_clients
     how_it_is_tested
 }

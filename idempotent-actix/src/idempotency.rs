@@ -22,7 +22,7 @@ use crate::{
     observation::{Observation, RequestCount},
     outcome::RequestOutcome,
     policy::PolicyConflict,
-    problem::{Problem, ProblemKind},
+    problem::{self, Problem, ProblemKind},
     settings::Settings,
 };
 
@@ -162,7 +162,8 @@ impl Idempotency {
     /// [`resolve`](Self::resolve).
     ///
     /// `operation` is the `name` of the attribute. If the attribute has no `name`, it is the method
-    /// and the full route pattern, such as `"POST /v1/payments"`.
+    /// and the full route pattern, such as `"POST /v1/payments"`. In a dialect whose keys belong to
+    /// [a path](crate::dialect::Endpoint::Path), a space and the path of the request follow.
     ///
     /// # Errors
     /// Fails if the [builder](crate::IdempotencyBuilder::namespace) sets no namespace, and the
@@ -288,14 +289,22 @@ impl Idempotency {
         Problem::new(kind, detail, &self.inner.settings.documentation)
     }
 
-    /// Renders a problem with the application's renderer, and attaches the outcome of the request.
+    /// Renders a problem with the application's renderer or in its dialect, and attaches the
+    /// outcome of the request.
     pub(crate) fn render(
         &self,
         problem: &Problem,
         outcome: RequestOutcome,
         request: &HttpRequest,
     ) -> HttpResponse {
-        outcome.attach((self.inner.settings.problems)(problem, request))
+        let settings = self.settings();
+        let problem = &settings.spoken.dialect.with_status(problem.clone());
+        let mut response = match &settings.problems {
+            Some(render) => render(problem, request),
+            None => problem::in_dialect(&settings.spoken.dialect, problem),
+        };
+        self.echo_key(request, None, &mut response);
+        outcome.attach(response)
     }
 }
 

@@ -11,6 +11,7 @@ mod builder;
 mod chunks;
 mod completer;
 mod declaration;
+pub mod dialect;
 pub mod fingerprint;
 mod finish;
 pub mod guide;

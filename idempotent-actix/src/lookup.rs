@@ -21,8 +21,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::{
-    handle_of_request::misconfigured, idempotency::Idempotency, outcome::RequestOutcome,
-    problem::ProblemKind, resources::path_of,
+    dialect::Endpoint, handle_of_request::misconfigured, idempotency::Idempotency,
+    outcome::RequestOutcome, problem::ProblemKind, resources::path_of,
 };
 
 mod located_handlers;
@@ -57,6 +57,8 @@ impl Idempotency {
     /// resource looks for the key in every annotated operation; an operation that is mounted in an
     /// actix-web scope is found only by its full name, such as `POST /v1/payments`.
     ///
+    /// In a [dialect](crate::dialect) whose keys belong to a path, `&path=PATH` names that path.
+    ///
     /// The key belongs to the principal that the `scope` of the operation finds in the request: put
     /// the resource behind the same middleware. Any other principal gets 404 (`key_unknown`), as
     /// for a key that was never used. The extractors of the handler run as before a replay, except
@@ -83,7 +85,12 @@ pub(crate) fn paths() -> Vec<String> {
 }
 
 /// The location of the lookup of a key; `None` if the application has no such resource.
-pub(crate) fn location(request: &HttpRequest, operation: &str, key: &Key) -> Option<String> {
+pub(crate) fn location(
+    request: &HttpRequest,
+    idempotency: &Idempotency,
+    operation: &str,
+    key: &Key,
+) -> Option<String> {
     let key = match key.as_str() {
         // As segments of a path they would be removed, whether percent-encoded or not. In quotes
         // they are the same keys.
@@ -93,7 +100,13 @@ pub(crate) fn location(request: &HttpRequest, operation: &str, key: &Key) -> Opt
     let key = utf8_percent_encode(&key, NON_ALPHANUMERIC).to_string();
     let path = path_of(request, RESOURCE, &mut std::iter::once(key))?;
     let operation = utf8_percent_encode(operation, NON_ALPHANUMERIC);
-    Some(format!("{path}?operation={operation}"))
+    Some(match idempotency.settings().spoken.dialect.endpoint {
+        Endpoint::Pattern => format!("{path}?operation={operation}"),
+        Endpoint::Path => {
+            let own = utf8_percent_encode(request.path(), NON_ALPHANUMERIC);
+            format!("{path}?operation={operation}&path={own}")
+        }
+    })
 }
 
 #[derive(Deserialize)]
@@ -104,6 +117,7 @@ struct Target {
 #[derive(Deserialize)]
 struct Selection {
     operation: Option<String>,
+    path: Option<String>,
 }
 
 /// Serves a lookup.
@@ -113,7 +127,7 @@ async fn serve(mut request: ServiceRequest) -> Result<ServiceResponse, Error> {
     let hidden = catch_unwind(AssertUnwindSafe(|| hide_key(&mut request)));
     let (request, _) = request.into_parts();
     let response = match hidden {
-        Ok(()) => look_up(&request, &key, selection.operation.as_deref()).await,
+        Ok(()) => look_up(&request, &key, &selection).await,
         Err(_) => Err(misconfigured(&request, "middleware of the lookup keeps the request")),
     };
     let response = response.unwrap_or_else(HttpResponse::from_error);
@@ -133,7 +147,7 @@ fn hide_key(request: &mut ServiceRequest) {
 async fn look_up(
     request: &HttpRequest,
     key: &str,
-    operation: Option<&str>,
+    Selection { operation, path }: &Selection,
 ) -> Result<HttpResponse, Error> {
     let idempotency = Idempotency::of(request)?;
     let unknown = || refuse(idempotency, ProblemKind::KeyUnknown, request);
@@ -141,7 +155,8 @@ async fn look_up(
     let key = parse_key(key.as_bytes()).or_else(|_| Key::from_text(key));
     let Ok(key) = key else { return Err(unknown()) };
     let mut refused = None;
-    for handlers in operations(operation, request) {
+    let path = path.as_deref().unwrap_or_default();
+    for handlers in operations(operation.as_deref(), request) {
         for (namespace, declarations) in
             handlers.by_namespace(|declaration| idempotency.namespace_of(declaration))
         {
@@ -153,7 +168,8 @@ async fn look_up(
                     continue;
                 }
             };
-            let id = RecordId::new(namespace, &scope, &handlers.name, &key);
+            let name = idempotency.settings().spoken.record_name(&handlers.name, path);
+            let id = RecordId::new(namespace, &scope, &name, &key);
             match idempotency.runtime().look_up(&id).await {
                 Ok(Some(found)) => return Ok(response(&handlers.name, &found)),
                 Ok(None) => refused = Some(Some(unknown())),

@@ -14,6 +14,8 @@ pub(crate) struct PolicyDefaults {
     pub(crate) lease: Option<Duration>,
     pub(crate) wait: Option<Duration>,
     pub(crate) record: Option<RecordRule>,
+    /// The rule of the dialect.
+    pub(crate) record_of_dialect: RecordRule,
     pub(crate) abandoned: Option<OnAbandon>,
 }
 
@@ -39,7 +41,7 @@ impl PolicyDefaults {
 
     /// The rule for the responses of an operation.
     pub(crate) fn record_rule(&self, declaration: &Declaration) -> RecordRule {
-        declaration.record.or(self.record).unwrap_or_default()
+        declaration.record.or(self.record).unwrap_or(self.record_of_dialect)
     }
 
     /// The policy that applies to an operation.

@@ -6,9 +6,9 @@ pub use crate::{
         Check, ClaimMode, Declaration, Declared, ExtractsNoTx, ExtractsTx, RequestScope, Resource,
         Route, declaration, first_database,
         markers::{
-            BodyUse, ConfiguredHeader, Delete, Equivalent, Ignored, Json, KeyFrom, KeyOrigin,
-            Methods, OneMethod, Optional, Patch, Post, Presence, Put, Raw, Required, UnknownSource,
-            Unordered, Whole,
+            AnyType, BodyUse, ConfiguredHeader, Delete, Equivalent, Ignored, Json, KeyFrom,
+            KeyOrigin, Methods, OneMethod, Optional, Patch, Post, Presence, Put, Raw, Required,
+            UnknownSource, Unordered, Whole,
         },
         milliseconds, package, route, rules,
     },

@@ -2,12 +2,17 @@
 //!
 //! The guard reports each request that it refuses, or whose handler fails, as a [`Problem`]. The
 //! function that the application has set with [`problems`](crate::IdempotencyBuilder::problems)
-//! renders it: [`json()`] (the default), [`stripe`], or a function of the application.
+//! renders it: [`json()`], [`stripe`], or a function of the application. Without such a function, the
+//! [dialect](crate::dialect) says how a problem is written; that of [`json()`] is the default.
 
 use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder, http::StatusCode};
 use idempotent_core::StoreError;
 pub use idempotent_http::problem::{Problem, ProblemKind};
-use idempotent_http::{header_names, problem::MEDIA_TYPE};
+use idempotent_http::{
+    dialect::{Dialect, ProblemShape},
+    header_names,
+    problem::MEDIA_TYPE,
+};
 use serde_json::Value;
 
 /// Marks the response of a `TxError` or an `OperationError`, which the guard renders again with the
@@ -41,22 +46,36 @@ pub fn json(problem: &Problem, _: &HttpRequest) -> HttpResponse {
     response(builder(problem), &problem.to_json())
 }
 
+/// Renders a problem as the dialect of the application says.
+pub(crate) fn in_dialect(dialect: &Dialect, problem: &Problem) -> HttpResponse {
+    let (media_type, body) = dialect.write(problem);
+    let mut builder = builder(problem);
+    if dialect.problem_shape == ProblemShape::WithError {
+        builder.insert_header((header_names::STRIPE_SHOULD_RETRY, should_retry(problem)));
+    }
+    builder.content_type(media_type).body(body.to_string())
+}
+
+fn should_retry(problem: &Problem) -> &'static str {
+    if problem.is_retryable() { "true" } else { "false" }
+}
+
 /// Renders a problem so that Stripe's client libraries understand it too.
 ///
 /// The response is that of [`json()`] with a top-level `error` object and the header
 /// `Stripe-Should-Retry`.
 ///
 /// A reused key has the status 400 instead of 422 if the client sends `X-Stripe-Client-User-Agent`,
-/// as Stripe's libraries do: they raise their idempotency error only for 400.
+/// as Stripe's libraries do: they raise their idempotency error only for 400. With
+/// [`Dialect::stripe`], every client gets 400.
 #[must_use]
 pub fn stripe(problem: &Problem, request: &HttpRequest) -> HttpResponse {
     let is_stripe_client = request.headers().contains_key("x-stripe-client-user-agent");
     let (status, body) = problem.to_stripe_json(is_stripe_client);
     let mut builder = builder(problem);
-    let should_retry = if problem.is_retryable() { "true" } else { "false" };
     builder
         .status(status_code(status))
-        .insert_header((header_names::STRIPE_SHOULD_RETRY, should_retry));
+        .insert_header((header_names::STRIPE_SHOULD_RETRY, should_retry(problem)));
     response(builder, &body)
 }
 

@@ -258,7 +258,10 @@ impl StdError for ResponseBodyError {
 /// Converts a recording to a response that is marked as a replay, and returns the trace of the
 /// first run with it; returns `None` if the recording cannot be read, or is not that of a valid
 /// HTTP response.
-pub(crate) fn replay(recording: &EncodedRecording) -> Option<(HttpResponse, Option<TraceContext>)> {
+pub(crate) fn replay(
+    recording: &EncodedRecording,
+    (marker, value): &(HeaderName, HeaderValue),
+) -> Option<(HttpResponse, Option<TraceContext>)> {
     let recording = Recording::decode(recording)
         .inspect_err(|error| tracing::error!(%error, "a recording is not that of a response"))
         .ok()?;
@@ -268,7 +271,7 @@ pub(crate) fn replay(recording: &EncodedRecording) -> Option<(HttpResponse, Opti
         let value = HeaderValue::from_maybe_shared(value).ok()?;
         headers.append(HeaderName::from_bytes(&name).ok()?, value);
     }
-    headers.insert(REPLAYED, HeaderValue::from_static("true"));
+    headers.insert(marker.clone(), value.clone());
     if !headers.contains_key(header::CACHE_CONTROL) {
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     }

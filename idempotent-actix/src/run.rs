@@ -93,7 +93,8 @@ impl<K, M, B, S> Guard<K, M, B, S> {
             let refusal = refusals.refuse_unrun(ProblemKind::Misconfigured);
             return GuardedResponse::ready(refusal, &count);
         };
-        let handler = HandlerFuture { handler, request: request.clone() };
+        let marker = idempotency.settings().spoken.marker.0.clone();
+        let handler = HandlerFuture { handler, request: request.clone(), marker };
         match keyed {
             Some(KeyedRequest { context, content }) => {
                 let run =
@@ -127,6 +128,10 @@ pub(crate) struct KeyedRun {
 }
 
 impl KeyedRun {
+    fn replay_marker(&self) -> &(HeaderName, HeaderValue) {
+        &self.idempotency.settings().spoken.marker
+    }
+
     fn refusals(&self) -> Refusals<'_> {
         Refusals { idempotency: &self.idempotency, request: &self.request }
     }
@@ -137,7 +142,8 @@ impl KeyedRun {
         attempt: Attempt,
         handler: Pin<Box<dyn ErasedHandler>>,
     ) -> HttpResponse {
-        self.attempt(attempt, HandlerFuture { handler, request: self.request.clone() }).await
+        let (request, marker) = (self.request.clone(), self.replay_marker().0.clone());
+        self.attempt(attempt, HandlerFuture { handler, request, marker }).await
     }
 
     /// Refuses the request, or prepares the future of its response.
@@ -216,6 +222,12 @@ impl KeyedRun {
                 Some(limit) => Box::pin(self.look_up(id, digest, limit)).await,
             };
             response.extensions_mut().insert(id);
+            let key = self.context.sent_key();
+            self.idempotency.echo_key(&self.request, Some(key), &mut response);
+            // Boxed: keeps the future small, because most applications do not send it.
+            if self.idempotency.settings().spoken.sends_expiry() {
+                Box::pin(self.idempotency.add_expiry(&id, &mut response)).await;
+            }
             self.finished(&response);
             // A middleware that waits for the operation releases the permit itself.
             if !self.request.extensions().contains::<OperationStart>() {
@@ -266,19 +278,21 @@ impl KeyedRun {
             Verdict::Unreadable => return refusals.unreadable(),
         };
         match rejection {
-            Rejection::Completed(recording) => match recording::replay(&recording) {
-                Some((response, trace)) => {
-                    self.idempotency.settings().traces.link(trace.as_ref());
-                    RequestOutcome::Replayed.attach(response)
-                }
-                None => {
-                    tracing::error!(
-                        "a recording is not a valid HTTP response; it is not replayed, and its \
+            Rejection::Completed(recording) => {
+                match recording::replay(&recording, self.replay_marker()) {
+                    Some((response, trace)) => {
+                        self.idempotency.settings().traces.link(trace.as_ref());
+                        RequestOutcome::Replayed.attach(response)
+                    }
+                    None => {
+                        tracing::error!(
+                            "a recording is not a valid HTTP response; it is not replayed, and its \
                          record is kept"
-                    );
-                    refusals.unreadable()
+                        );
+                        refusals.unreadable()
+                    }
                 }
-            },
+            }
             Rejection::Held { newly, reference } => refusals.held(newly, reference),
             Rejection::Mismatch { .. } => {
                 refusals.refuse(ProblemKind::KeyReused, RequestOutcome::KeyReused)

@@ -3,14 +3,10 @@
 use std::time::Duration;
 
 use actix_web::{HttpRequest, HttpResponse, http::header::HeaderName};
-use idempotent_http::{header_names, key::KeyRule};
+use idempotent_http::{dialect::Dialect, header_names, key::KeyRule};
 
 use crate::{
-    in_flight,
-    policy::PolicyDefaults,
-    problem::{self, Problem},
-    recording,
-    traces::Traces,
+    dialect::Spoken, in_flight, policy::PolicyDefaults, problem::Problem, recording, traces::Traces,
 };
 
 type Render = dyn Fn(&Problem, &HttpRequest) -> HttpResponse + Send + Sync;
@@ -18,7 +14,9 @@ type Render = dyn Fn(&Problem, &HttpRequest) -> HttpResponse + Send + Sync;
 pub(crate) struct Settings {
     /// Whether handlers are guarded at all.
     pub(crate) enabled: bool,
+    /// The name of the header with the key: the dialect's, unless the application sets another.
     pub(crate) header: HeaderName,
+    pub(crate) spoken: Spoken,
     pub(crate) body_limit: usize,
     pub(crate) recording: recording::RecordingLimits,
     /// What removes secrets from recordings.
@@ -30,7 +28,8 @@ pub(crate) struct Settings {
     pub(crate) key_rule: KeyRule,
     pub(crate) documentation: String,
     pub(crate) when_store_fails: StoreFailurePolicy,
-    pub(crate) problems: Box<Render>,
+    /// Renders problems in place of the dialect.
+    pub(crate) problems: Option<Box<Render>>,
     pub(crate) traces: Traces,
 }
 
@@ -39,6 +38,7 @@ impl Default for Settings {
         Self {
             enabled: true,
             header: HeaderName::from_static(header_names::KEY),
+            spoken: Spoken::new(Dialect::ietf()),
             body_limit: 2 << 20,
             recording: recording::RecordingLimits { bytes: 1 << 20, time: Duration::from_secs(5) },
             redact: None,
@@ -48,7 +48,7 @@ impl Default for Settings {
             key_rule: KeyRule::Any,
             documentation: "/idempotency#".into(),
             when_store_fails: StoreFailurePolicy::Refuse,
-            problems: Box::new(problem::json),
+            problems: None,
             traces: Traces::default(),
         }
     }

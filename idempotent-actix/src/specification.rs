@@ -5,6 +5,7 @@ use std::{borrow::Cow, time::Duration};
 use actix_web::{Error, HttpRequest, HttpResponse};
 use idempotent_core::{Key, OnAbandon};
 use idempotent_http::{
+    dialect::{Dialect, Endpoint, Token},
     digest::{BodyForm, JsonPart},
     header_names, key,
     problem::ProblemKind,
@@ -19,9 +20,8 @@ use crate::{
     declaration::{ClaimMode, Declaration, annotated, rules::InFlightRule},
     idempotency::Idempotency,
     key_source::KeySource,
-    policy::PolicyDefaults,
     scope,
-    settings::StoreFailurePolicy,
+    settings::{Settings, StoreFailurePolicy},
 };
 
 impl Idempotency {
@@ -84,17 +84,22 @@ impl Idempotency {
             .sort_by_key(|operation| (first_path(operation), operation.name, operation.handler));
         let operations = operations.into_iter().map(|operation| {
             let time_limit = self.time_limit(operation);
-            let described =
-                describe(operation, &settings.policy, time_limit, settings.header.as_str());
+            let described = describe(operation, settings, time_limit);
             PublishedOperation { routes: self.routes(operation), ..described }
         });
         let problems = ProblemKind::ALL.into_iter();
+        let dialect = &settings.spoken.dialect;
         let problems =
-            problems.flat_map(|kind| PublishedProblem::of(kind, &settings.documentation));
+            problems.flat_map(|kind| PublishedProblem::of(kind, dialect, &settings.documentation));
+        let is_other = *dialect != Dialect::ietf();
         PublishedSpecification {
             standard: STANDARD.into(),
             header: settings.header.to_string(),
             enabled: settings.enabled,
+            dialect: is_other.then(|| dialect.name.clone()),
+            endpoint: (dialect.endpoint == Endpoint::Path)
+                .then(|| dialect.endpoint.specified().into()),
+            expiry_header: dialect.expiry_header.as_ref().map(Token::to_string),
             key: PublishedKeyRules {
                 syntax: key::SYNTAX.into(),
                 max_bytes: Key::MAX_BYTES,
@@ -107,7 +112,7 @@ impl Idempotency {
                 total: limits.total,
                 per_principal: limits.per_principal,
             },
-            replay_marker: header_names::REPLAYED.into(),
+            replay_marker: dialect.replay_marker.name.to_string().into(),
             not_run_marker: header_names::NOT_RUN.into(),
             when_store_fails: match settings.when_store_fails {
                 StoreFailurePolicy::Refuse => "refuse".into(),
@@ -155,12 +160,15 @@ fn first_path(operation: &Declaration) -> Option<&'static str> {
 /// The policy of an operation, without its routes.
 fn describe(
     operation: &Declaration,
-    defaults: &PolicyDefaults,
+    Settings { policy: defaults, header, spoken, .. }: &Settings,
     time_limit: Option<Duration>,
-    header: &str,
 ) -> PublishedOperation {
     let policy = defaults.values(operation);
     let leased = operation.claim == ClaimMode::Lease;
+    let needs_key = operation
+        .routes
+        .iter()
+        .all(|route| spoken.dialect.requires_key(route.method, operation.key_required));
     let words = |pointers: &[&'static str]| {
         Some(pointers.iter().map(|pointer| Cow::Borrowed(*pointer)).collect())
     };
@@ -174,7 +182,7 @@ fn describe(
         module: operation.module.into(),
         name: (!operation.name.is_empty()).then_some(operation.name.into()),
         routes: Vec::new(),
-        key: if operation.key_required { "required".into() } else { "optional".into() },
+        key: if needs_key { "required".into() } else { "optional".into() },
         key_from: match operation.key_from.as_ref().map(|declared| declared.source) {
             None => format!("header:{header}"),
             Some(KeySource::Place(place)) => place.specified(),
@@ -213,7 +221,7 @@ mod tests {
     use crate::declaration::tests::LEASED;
 
     fn describe_with_defaults(operation: &Declaration) -> PublishedOperation {
-        describe(operation, &PolicyDefaults::default(), None, "k")
+        describe(operation, &Settings::default(), None)
     }
 
     #[test]

@@ -5,7 +5,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode, header};
 use idempotent_http::{
-    Key, header_names,
+    Key,
+    dialect::Dialect,
+    header_names,
     problem::{MEDIA_TYPE, ProblemKind},
 };
 use serde::Deserialize;
@@ -90,7 +92,7 @@ pub(crate) fn judge(
             Meaning::Unknown { reference: refusal.reference }
         }
         // A key that was used for another request was used before.
-        (422, Some(ProblemKind::KeyReused)) if sent.may_be_done => {
+        (400 | 409 | 422, Some(ProblemKind::KeyReused)) if sent.may_be_done => {
             Meaning::Unknown { reference: refusal.reference }
         }
         (_, Some(ProblemKind::InFlight)) => unproved,
@@ -199,13 +201,9 @@ struct Refusal {
 }
 
 impl Refusal {
-    /// The kind of the problem. Stripe and the Agentic Commerce Protocol have codes of their own
-    /// for a request in flight.
+    /// The kind of the problem. Stripe and the Agentic Commerce Protocol have codes of their own.
     fn kind(&self) -> Option<ProblemKind> {
-        match self.code.as_deref()? {
-            "idempotency_key_in_use" | "idempotency_in_flight" => Some(ProblemKind::InFlight),
-            code => ProblemKind::of_code(code),
-        }
+        Dialect::kind_of_code(self.code.as_deref()?)
     }
 
     fn of(headers: &HeaderMap, body: &Bytes) -> Self {

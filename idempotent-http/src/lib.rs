@@ -3,6 +3,7 @@
 //! | module | contents |
 //! |---|---|
 //! | [`key`] | the grammar of the key header, and the other places of a key |
+//! | [`dialect`] | how a server speaks of idempotency: headers, markers, problems |
 //! | [`digest`] | the digest of a request: what "the same request" means |
 //! | [`problem`] | problems (RFC 9457), their codes, and how they are written as JSON |
 //! | [`header_names`] | the names of header fields |
@@ -17,6 +18,7 @@
 //! [`idempotent-actix`]: https://docs.rs/idempotent-actix
 //! [`idempotent-client`]: https://docs.rs/idempotent-client
 
+pub mod dialect;
 pub mod digest;
 pub mod header_names;
 pub mod key;

@@ -9,7 +9,10 @@ use std::{borrow::Cow, time::Duration};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::problem::ProblemKind;
+use crate::{
+    dialect::{Dialect, ProblemForm},
+    problem::ProblemKind,
+};
 
 /// The draft that a specification follows.
 pub const STANDARD: &str = "draft-ietf-httpapi-idempotency-key-header-07";
@@ -29,6 +32,16 @@ pub struct PublishedSpecification {
     /// The name of the key header.
     #[serde(default)]
     pub header: String,
+    /// The name of the [dialect](crate::dialect), unless it is the draft's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dialect: Option<Word>,
+    /// To what a key belongs besides its principal, unless it is the `pattern` of the operation:
+    /// the `path` of the request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub endpoint: Option<Word>,
+    /// The header that says until when a key is remembered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expiry_header: Option<String>,
     /// The rules for keys.
     #[serde(default)]
     pub key: PublishedKeyRules,
@@ -136,7 +149,7 @@ pub struct PublishedOperation {
     /// Whether the order of the query's parameters counts: `exact` or `unordered`.
     #[serde(default)]
     pub query: Word,
-    /// Whether the notation of the content type counts: `exact` or `equivalent`.
+    /// Whether the notation of the content type counts: `exact`, `equivalent` or `ignored`.
     #[serde(default)]
     pub content_type: Word,
     /// Which responses are recorded.
@@ -221,15 +234,22 @@ impl PublishedOperation {
 }
 
 impl PublishedProblem {
-    /// Returns an entry for each status and meaning that a problem of this kind may have.
-    /// `documentation` is the base of the URLs of problems.
-    pub fn of(kind: ProblemKind, documentation: &str) -> impl Iterator<Item = Self> {
+    /// Returns an entry for each status and meaning that a problem of this kind may have in a
+    /// dialect. `documentation` is the base of the URLs of problems.
+    pub fn of(
+        kind: ProblemKind,
+        dialect: &Dialect,
+        documentation: &str,
+    ) -> impl Iterator<Item = Self> + use<> {
         let url = format!("{documentation}{}", kind.code());
+        let ProblemForm { status: other, code, title, .. } = dialect.problem(kind);
+        let code = code.unwrap_or(kind.code().into());
+        let title = title.unwrap_or(kind.title().into());
         kind.statuses().into_iter().map(move |(status, when, retryable)| Self {
             url: url.clone(),
-            code: kind.code().into(),
-            status,
-            title: kind.title().into(),
+            code: code.clone(),
+            status: other.filter(|_| status == kind.status()).unwrap_or(status),
+            title: title.clone(),
             when: when.map(Word::from),
             retryable,
         })
@@ -293,7 +313,8 @@ mod tests {
 
     #[test]
     fn a_written_specification_is_read_again() {
-        let problems = PublishedProblem::of(ProblemKind::Overloaded, "/idempotency#");
+        let problems =
+            PublishedProblem::of(ProblemKind::Overloaded, &Dialect::ietf(), "/idempotency#");
         let written = PublishedSpecification {
             standard: STANDARD.into(),
             problems: problems.collect(),

@@ -153,10 +153,12 @@ fn guard_parameter(args: &Args, handler: &Handler, routing: &Routing) -> TokenSt
         Some(Comparison::Custom(_)) => "Whole",
     });
     for form in [args.query.value(), args.content_type.value()] {
-        if let Some(form) = form.filter(|form| **form != "Exact") {
-            let form = marker(form);
-            body = quote!(#form<#body>);
-        }
+        let form = match form {
+            None | Some(&"Exact") => continue,
+            Some(&"Ignored") => marker("AnyType"),
+            Some(form) => marker(form),
+        };
+        body = quote!(#form<#body>);
     }
     let (guard, key) = (local("__guard"), marker(args.key.value().unwrap_or(&"Required")));
     let origin = key_source(args).map(|source| {

@@ -19,6 +19,7 @@ mod completers;
 mod conflicts;
 mod console;
 mod defaults;
+mod dialects;
 mod extractors;
 mod fencing;
 mod fingerprints;

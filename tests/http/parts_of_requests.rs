@@ -120,7 +120,7 @@ fn the_handler_reads_the_whole_body() {
     let app = TestApp::new();
     let server = app.serve(services);
     let body = "{ \"amount\": 1.0, \"note\": 7 }";
-    server.send(&Request::post("/only").user("alice").key("k").json(body));
+    let _ = server.send(&Request::post("/only").user("alice").key("k").json(body));
     assert_eq!(app.probe.notes(), [format!("alice {body}")]);
 }
 

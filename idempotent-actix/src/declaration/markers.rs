@@ -82,6 +82,15 @@ impl<const ID: u128> KeyOrigin for KeyFrom<ID> {
     }
 }
 
+/// `content_type = "ignored"`, and what `B` states.
+#[derive(Debug)]
+pub struct AnyType<B>(PhantomData<B>);
+
+impl<B: BodyUse> BodyUse for AnyType<B> {
+    const FORM: BodyForm = B::FORM;
+    const HEAD: HeadForm = HeadForm { content_type: ContentTypeForm::Ignored, ..B::HEAD };
+}
+
 /// A single method.
 pub trait OneMethod: 'static {
     /// The method.

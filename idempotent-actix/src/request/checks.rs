@@ -49,10 +49,14 @@ pub(super) fn check_head<K: Presence, M: Methods>(
         return Ok(HeadKey::Missing);
     }
     let headers = request.headers();
+    let required = idempotency.requires_key(request, K::REQUIRED);
     let key = match source {
-        None => in_header::<K>(idempotency, headers.get_all(&settings.header), &settings.header)?,
+        None => {
+            let lines = headers.get_all(&settings.header);
+            in_header(idempotency, required, lines, &settings.header)?
+        }
         Some(KeySource::Place(KeyPlace::Header(name))) => {
-            in_header::<K>(idempotency, headers.get_all(name), &name)?
+            in_header(idempotency, required, headers.get_all(name), &name)?
         }
         Some(source) => HeadKey::InBody(source),
     };
@@ -65,13 +69,14 @@ pub(super) fn check_head<K: Presence, M: Methods>(
 }
 
 /// The key in the lines of one header.
-fn in_header<'a, K: Presence>(
+fn in_header<'a>(
     idempotency: &Idempotency,
+    required: bool,
     mut lines: impl Iterator<Item = &'a HeaderValue>,
     name: &dyn fmt::Display,
 ) -> Result<HeadKey, Problem> {
     let key = match (lines.next(), lines.next()) {
-        (None, _) if K::REQUIRED => {
+        (None, _) if required => {
             let detail = format!("Send a new UUID in the header {name} for each operation.");
             return Err(idempotency.problem(ProblemKind::KeyMissing, detail));
         }

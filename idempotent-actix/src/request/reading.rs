@@ -104,11 +104,14 @@ impl<K, M, B, S> GuardFuture<K, M, B, S> {
 
     /// Reads the key from the body, if it is there. An error is the response that refuses the
     /// request.
+    ///
+    /// `required` is what the attribute says.
     fn read_key(&mut self, required: bool) -> Result<(), Error> {
         let (Some(pending), Some(Ok(guard))) = (self.pending.take(), &mut self.guard) else {
             return Ok(());
         };
         let body = self.body.borrow_mut().joined();
+        let required = guard.idempotency.requires_key(&guard.request, required);
         let key = pending.read(required, &guard.idempotency, &guard.request, &body)?;
         guard.keyed = key.map(KeyedRequest::new);
         let context = guard.keyed.as_ref().map(|keyed| keyed.context.clone());

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use actix_web::{HttpRequest, HttpResponse, rt};
+use actix_web::{HttpRequest, HttpResponse, http::header::HeaderName, rt};
 use futures_util::{FutureExt, future::Either};
 
 use crate::{
@@ -46,16 +46,18 @@ where
 pub(super) struct HandlerFuture {
     pub(super) handler: Pin<Box<dyn ErasedHandler>>,
     pub(super) request: HttpRequest,
+    /// The header that marks a replay.
+    pub(super) marker: HeaderName,
 }
 
 impl Future for HandlerFuture {
     type Output = HttpResponse;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<HttpResponse> {
-        let Self { handler, request } = &mut *self;
+        let Self { handler, request, marker } = &mut *self;
         handler.as_mut().poll_response(cx, request).map(|mut response| {
             // Only the guard knows whether a response is a replay, and whether nothing was run.
-            for marker in [REPLAYED, REPLAY, NOT_RUN] {
+            for marker in [&*marker, &REPLAYED, &REPLAY, &NOT_RUN] {
                 response.headers_mut().remove(marker);
             }
             response

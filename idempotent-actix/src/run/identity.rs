@@ -60,6 +60,7 @@ impl KeyedRun {
     pub(super) fn subject(&self, scope: &ScopeId) -> Subject {
         let (namespace, name) = (self.idempotency.namespace_of(self.operation), self.name());
         served::note(&self.request, &self.idempotency, self.operation, &name);
+        let name = self.idempotency.settings().spoken.record_name(&name, self.request.path());
         Subject::new(RecordId::new(namespace, scope, &name, self.context.sent_key()))
             .with_operation(&self.shown_name())
     }
@@ -85,7 +86,8 @@ impl KeyedRun {
     /// so; an error if the application has no lookup.
     pub(super) fn lookup_location(&self) -> Option<Result<String, NoLookup>> {
         (self.operation.in_flight == Some(InFlightRule::Poll)).then(|| {
-            lookup::location(&self.request, &self.name(), self.context.sent_key()).ok_or(NoLookup)
+            let (name, key) = (self.name(), self.context.sent_key());
+            lookup::location(&self.request, &self.idempotency, &name, key).ok_or(NoLookup)
         })
     }
 

@@ -23,6 +23,8 @@ pub enum ContentTypeForm {
     /// around semicolons, quotes that are not needed, the order of parameters (RFC 9110 §8.3.1),
     /// and the case of `charset`. With JSON, neither does `charset=utf-8` (RFC 8259 §11).
     Equivalent,
+    /// Nothing of it.
+    Ignored,
 }
 
 impl QueryForm {
@@ -62,6 +64,7 @@ impl ContentTypeForm {
         match self {
             Self::Exact => "exact",
             Self::Equivalent => "equivalent",
+            Self::Ignored => "ignored",
         }
     }
 
@@ -69,8 +72,10 @@ impl ContentTypeForm {
     /// if it is no media type.
     #[must_use]
     pub fn of(self, content_type: &[u8]) -> Cow<'_, [u8]> {
-        if self == Self::Exact {
-            return content_type.into();
+        match self {
+            Self::Exact => return content_type.into(),
+            Self::Ignored => return Cow::default(),
+            Self::Equivalent => {}
         }
         let text = std::str::from_utf8(content_type).ok();
         text.and_then(equivalent).map_or(content_type.into(), |text| text.into_bytes().into())
@@ -206,6 +211,7 @@ mod tests {
         }
         assert_eq!(of("application/json"), "application/json", "the usual value is unchanged");
         assert_eq!(ContentTypeForm::Exact.of(b"A/B"), &b"A/B"[..]);
+        assert_eq!(ContentTypeForm::Ignored.of(b"A/B"), &b""[..]);
         assert_eq!(ContentTypeForm::Equivalent.of(b"\xff"), &b"\xff"[..]);
     }
 }

@@ -12,7 +12,7 @@ impl Problem {
     /// their idempotency error only for 400.
     #[must_use]
     pub fn to_stripe_json(&self, is_stripe_client: bool) -> (u16, Value) {
-        let (error_type, code) = stripe_error(self.kind);
+        let (error_type, code) = self.kind.stripe_error();
         let status = if self.status == 422 && is_stripe_client { 400 } else { self.status };
         let mut body = self.to_json();
         if let Value::Object(members) = &mut body {
@@ -30,25 +30,27 @@ impl Problem {
     }
 }
 
-/// Stripe's error type and code for a kind of problem.
-fn stripe_error(kind: ProblemKind) -> (&'static str, &'static str) {
-    match kind {
-        ProblemKind::KeyReused | ProblemKind::OutcomeUnknown | ProblemKind::KeyMalformed => {
-            ("idempotency_error", kind.code())
+impl ProblemKind {
+    /// Stripe's error type and code for a kind of problem.
+    pub(crate) fn stripe_error(self) -> (&'static str, &'static str) {
+        match self {
+            ProblemKind::KeyReused | ProblemKind::OutcomeUnknown | ProblemKind::KeyMalformed => {
+                ("idempotency_error", self.code())
+            }
+            ProblemKind::InFlight => ("idempotency_error", "idempotency_key_in_use"),
+            ProblemKind::KeyMissing
+            | ProblemKind::KeyUnsupported
+            | ProblemKind::KeyUnknown
+            | ProblemKind::ScopeMissing
+            | ProblemKind::MethodNotAllowed
+            | ProblemKind::BodyTooLarge => ("invalid_request_error", self.code()),
+            ProblemKind::HandlerFailed
+            | ProblemKind::HandlerTimedOut
+            | ProblemKind::Overloaded
+            | ProblemKind::RecordUnreadable
+            | ProblemKind::Misconfigured
+            | ProblemKind::StoreUnavailable
+            | ProblemKind::ShuttingDown => ("api_error", self.code()),
         }
-        ProblemKind::InFlight => ("idempotency_error", "idempotency_key_in_use"),
-        ProblemKind::KeyMissing
-        | ProblemKind::KeyUnsupported
-        | ProblemKind::KeyUnknown
-        | ProblemKind::ScopeMissing
-        | ProblemKind::MethodNotAllowed
-        | ProblemKind::BodyTooLarge => ("invalid_request_error", kind.code()),
-        ProblemKind::HandlerFailed
-        | ProblemKind::HandlerTimedOut
-        | ProblemKind::Overloaded
-        | ProblemKind::RecordUnreadable
-        | ProblemKind::Misconfigured
-        | ProblemKind::StoreUnavailable
-        | ProblemKind::ShuttingDown => ("api_error", kind.code()),
     }
 }

@@ -131,8 +131,11 @@ keys! {
 
     /// Whether the notation of `Content-Type` counts. With `"equivalent"`, case, space, quotes and
     /// the order of parameters do not count, nor `charset=utf-8` with JSON (RFC 8259 §11).
-    content_type: Variant = choice(&[("exact", "Exact"), ("equivalent", "Equivalent")]),
-        example "equivalent", values "`\"exact\"`, `\"equivalent\"`", default "`\"exact\"`";
+    /// With `"ignored"`, nothing of it counts.
+    content_type: Variant =
+            choice(&[("exact", "Exact"), ("equivalent", "Equivalent"), ("ignored", "Ignored")]),
+        example "equivalent",
+        values "`\"exact\"`, `\"equivalent\"`, `\"ignored\"`", default "`\"exact\"`";
 
     /// Which responses are recorded: all but 408, 425, 429 and 5xx; only 2xx; all. After any other
     /// response, the next request runs the handler again, unless `abandoned` is `"hold"`.
