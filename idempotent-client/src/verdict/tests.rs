@@ -184,6 +184,11 @@ fn a_refusal_after_an_attempt_that_may_have_run_is_not_the_outcome() {
     }
     let reused = Meaning::Unknown { reference: None };
     assert_eq!(later(422, &[], &problem("key_reused", false)), reused);
+    // Stripe's dialect has another status, and the Agentic Commerce Protocol another code.
+    assert_eq!(later(400, &[], &problem("key_reused", false)), reused);
+    let acp = |code: &str| format!(r#"{{"type":"invalid_request","code":"{code}","message":""}}"#);
+    assert_eq!(later(422, &[], &acp("idempotency_conflict")), reused);
+    assert_eq!(later(409, &[], &acp("idempotency_in_flight")), again());
 }
 
 #[test]
