@@ -29,16 +29,16 @@ macro_rules! handlers {
 }
 
 handlers! {
-    pay_ignoring "/ignoring" [fingerprint = "json", ignore = ["/metadata/sent_at", "/a~1b", "/l/0"]];
-    pay_only "/only" [fingerprint = "json", only = ["/amount", "/currency"]];
-    pay_plain "/plain" [fingerprint = "json"];
-    pay_bytes "/bytes" [];
-    pay_unordered "/unordered" [query = "unordered"];
-    pay_unordered_json "/unordered-json" [
+    pay_ignoring "/parts/ignoring" [fingerprint = "json", ignore = ["/metadata/sent_at", "/a~1b", "/l/0"]];
+    pay_only "/parts/only" [fingerprint = "json", only = ["/amount", "/currency"]];
+    pay_plain "/parts/plain" [fingerprint = "json"];
+    pay_bytes "/parts/bytes" [];
+    pay_unordered "/parts/unordered" [query = "unordered"];
+    pay_unordered_json "/parts/unordered-json" [
         fingerprint = "json", only = ["/amount"], query = "unordered", content_type = "equivalent"
     ];
-    pay_unordered_function "/unordered-function" [fingerprint = "nothing", query = "unordered"];
-    pay_equivalent "/equivalent" [content_type = "equivalent"];
+    pay_unordered_function "/parts/unordered-function" [fingerprint = "nothing", query = "unordered"];
+    pay_equivalent "/parts/equivalent" [content_type = "equivalent"];
 }
 
 fn nothing(_: &actix_web::HttpRequest, _: &[u8]) -> [u8; 0] {
@@ -81,7 +81,7 @@ fn what_is_ignored_does_not_count_and_the_rest_does() {
         (r#"{"amount":100,"sent_at":1,"metadata":{"by":"x"},"l":[1,2]}"#, false),
         (r#"{"amount":100,"metadata":{"by":"x"},"l":[1,2],"more":null}"#, false),
     ] {
-        assert_eq!(same_body("/ignoring", one, other), is_same, "{other}");
+        assert_eq!(same_body("/parts/ignoring", one, other), is_same, "{other}");
     }
 }
 
@@ -96,13 +96,13 @@ fn only_what_is_listed_counts() {
         (r#"{"amount":100,"currency":null,"note":"a"}"#, false),
         (r#"{"amount":"100","currency":"eur","note":"a"}"#, false),
     ] {
-        assert_eq!(same_body("/only", one, other), is_same, "{other}");
+        assert_eq!(same_body("/parts/only", one, other), is_same, "{other}");
     }
 }
 
 #[test]
 fn a_body_without_a_canonical_form_counts_whole() {
-    for path in ["/ignoring", "/only"] {
+    for path in ["/parts/ignoring", "/parts/only"] {
         for (one, other) in [
             ("not json", "not  json"),
             (r#"{"note":1,"note":2}"#, r#"{"note":2,"note":1}"#),
@@ -120,7 +120,7 @@ fn the_handler_reads_the_whole_body() {
     let app = TestApp::new();
     let server = app.serve(services);
     let body = "{ \"amount\": 1.0, \"note\": 7 }";
-    let _ = server.send(&Request::post("/only").user("alice").key("k").json(body));
+    let _ = server.send(&Request::post("/parts/only").user("alice").key("k").json(body));
     assert_eq!(app.probe.notes(), [format!("alice {body}")]);
 }
 
@@ -131,10 +131,12 @@ fn the_query_counts_as_sent_unless_the_operation_says_otherwise() {
     let same = |path: &str, one: &str, other: &str| {
         same(&request(format!("{path}?{one}")), &request(format!("{path}?{other}")))
     };
-    for path in ["/bytes", "/plain", "/only", "/ignoring", "/equivalent"] {
+    for path in
+        ["/parts/bytes", "/parts/plain", "/parts/only", "/parts/ignoring", "/parts/equivalent"]
+    {
         assert!(!same(path, "a=1&b=2", "b=2&a=1"), "{path}");
     }
-    for path in ["/unordered", "/unordered-json", "/unordered-function"] {
+    for path in ["/parts/unordered", "/parts/unordered-json", "/parts/unordered-function"] {
         assert!(same(path, "a=1&b=2&a=3", "b=2&a=1&a=3"), "{path}");
         assert!(!same(path, "a=1&a=2", "a=2&a=1"), "{path}");
         assert!(!same(path, "a=1&b=2", "a=2&b=1"), "{path}");
@@ -151,10 +153,12 @@ fn the_content_type_counts_as_sent_unless_the_operation_says_otherwise() {
         same(&request(one), &request(other))
     };
     let [json, utf_8] = ["application/json", "application/json; charset=utf-8"];
-    for path in ["/bytes", "/plain", "/only", "/ignoring", "/unordered"] {
+    for path in
+        ["/parts/bytes", "/parts/plain", "/parts/only", "/parts/ignoring", "/parts/unordered"]
+    {
         assert!(!same(path, json, utf_8), "{path}");
     }
-    for path in ["/equivalent", "/unordered-json"] {
+    for path in ["/parts/equivalent", "/parts/unordered-json"] {
         assert!(same(path, json, utf_8), "{path}");
         assert!(same(path, utf_8, "Application/Json;Charset=UTF-8"), "{path}");
         assert!(!same(path, json, "application/json; version=2"), "{path}");
@@ -167,7 +171,8 @@ fn the_content_type_counts_as_sent_unless_the_operation_says_otherwise() {
 fn a_key_with_another_request_never_sends_its_client_to_a_new_key() {
     let app = TestApp::new();
     let server = app.serve(services);
-    let send = |body: &str| server.send(&Request::post("/bytes").user("alice").key("k").body(body));
+    let send =
+        |body: &str| server.send(&Request::post("/parts/bytes").user("alice").key("k").body(body));
     send("100");
     let detail = send("200").json()["detail"].as_str().unwrap().to_owned();
     assert!(detail.contains("may have been carried out"), "{detail}");
@@ -182,12 +187,12 @@ fn the_specification_says_what_counts() {
         let paths = |operation: &&serde_json::Value| operation["routes"][0]["path"] == handler;
         operations.clone().find(paths).unwrap().clone()
     };
-    let ignoring = operation("/ignoring");
+    let ignoring = operation("/parts/ignoring");
     assert_eq!(ignoring["fingerprint"], "json");
     assert_eq!(ignoring["ignore"], json!(["/metadata/sent_at", "/a~1b", "/l/0"]));
     assert_eq!(ignoring.get("only"), None);
     assert_eq!((&ignoring["query"], &ignoring["content_type"]), (&json!("exact"), &json!("exact")));
-    let only = operation("/unordered-json");
+    let only = operation("/parts/unordered-json");
     assert_eq!((only["only"].clone(), only.get("ignore")), (json!(["/amount"]), None));
     assert_eq!(
         (&only["query"], &only["content_type"]),

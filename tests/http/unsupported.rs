@@ -322,7 +322,8 @@ fn the_specification_lists_every_annotated_handler_with_its_policy() {
         "routes": [{ "method": "POST", "path": "/short_ttl" }],
         "timeout_seconds": null, "key": "required",
         "key_from": "header:idempotency-key", "ttl_seconds": 60.0, "claim": "lease",
-        "lease_seconds": 10.0, "wait_seconds": 0.0, "fingerprint": "body", "record": "final",
+        "lease_seconds": 10.0, "wait_seconds": 0.0, "fingerprint": "body", "query": "exact",
+        "content_type": "exact", "record": "final",
         "abandoned": "retry", "in_flight": "conflict",
     });
     assert_eq!(find(Some("/exports"), "export")["in_flight"], "poll");
