@@ -29,6 +29,7 @@ use crate::{
 mod check;
 mod origin;
 mod patterns;
+mod speaking;
 
 pub(crate) use self::origin::{HandleOrigin, short_name};
 use self::patterns::Patterns;

@@ -2,8 +2,8 @@
 //!
 //! The guard reports each request that it refuses, or whose handler fails, as a [`Problem`]. The
 //! function that the application has set with [`problems`](crate::IdempotencyBuilder::problems)
-//! renders it: [`json()`], [`stripe`], or a function of the application. Without such a function, the
-//! [dialect](crate::dialect) says how a problem is written; that of [`json()`] is the default.
+//! renders it: [`json()`], [`stripe`], or a function of the application. Without such a function,
+//! the [dialect](crate::dialect) says how a problem is written; that of [`json()`] is the default.
 
 use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder, http::StatusCode};
 use idempotent_core::StoreError;

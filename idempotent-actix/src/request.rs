@@ -29,8 +29,6 @@ use crate::{
     outcome::RequestOutcome,
 };
 
-pub use self::digest::HeadForm;
-
 mod body_buffer;
 mod checks;
 mod digest;

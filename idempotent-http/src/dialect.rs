@@ -1,8 +1,8 @@
 //! Dialects: how a server speaks of idempotency, as one value.
 //!
-//! The protocol is the same in each dialect: which requests run, wait, are refused or get a recorded
-//! response. A dialect says what the headers are called, what a problem looks like, and to which
-//! endpoint a key belongs.
+//! The protocol is the same in each dialect: which requests run, wait, are refused or get a
+//! recorded response. A dialect says what the headers are called, what a problem looks like, and to
+//! which endpoint a key belongs.
 
 use std::{borrow::Cow, collections::HashMap};
 

@@ -35,6 +35,7 @@ const CORE: &[&str] = &[
 const HTTP: &[&str] = &[
     "openapi",
     "specification",
+    "dialect",
     "problem",
     "report",
     "recording",
@@ -177,6 +178,7 @@ const ACTIX: &[&str] = &[
     "observation",
     "metrics",
     "settings",
+    "dialect",
     "traces",
     "in_flight",
     "recording",

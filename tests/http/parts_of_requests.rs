@@ -29,7 +29,9 @@ macro_rules! handlers {
 }
 
 handlers! {
-    pay_ignoring "/parts/ignoring" [fingerprint = "json", ignore = ["/metadata/sent_at", "/a~1b", "/l/0"]];
+    pay_ignoring "/parts/ignoring" [
+        fingerprint = "json", ignore = ["/metadata/sent_at", "/a~1b", "/l/0"]
+    ];
     pay_only "/parts/only" [fingerprint = "json", only = ["/amount", "/currency"]];
     pay_plain "/parts/plain" [fingerprint = "json"];
     pay_bytes "/parts/bytes" [];
@@ -37,7 +39,9 @@ handlers! {
     pay_unordered_json "/parts/unordered-json" [
         fingerprint = "json", only = ["/amount"], query = "unordered", content_type = "equivalent"
     ];
-    pay_unordered_function "/parts/unordered-function" [fingerprint = "nothing", query = "unordered"];
+    pay_unordered_function "/parts/unordered-function" [
+        fingerprint = "nothing", query = "unordered"
+    ];
     pay_equivalent "/parts/equivalent" [content_type = "equivalent"];
 }
 

@@ -8,7 +8,10 @@ use std::marker::PhantomData;
 use actix_web::http::Method;
 use idempotent_http::digest::{BodyForm, ContentTypeForm, QueryForm};
 
-use crate::{declaration::source_of, key_source::KeySource, request::HeadForm};
+use crate::{
+    declaration::{Declaration, source_of},
+    key_source::KeySource,
+};
 
 /// Whether a key is required.
 pub trait Presence: 'static {
@@ -20,6 +23,23 @@ pub trait Presence: 'static {
 pub trait Methods: 'static {
     /// The guarded methods.
     const METHODS: &'static [Method];
+}
+
+/// What of the head of a request counts.
+#[derive(Clone, Copy, Debug)]
+pub struct HeadForm {
+    pub(crate) query: QueryForm,
+    pub(crate) content_type: ContentTypeForm,
+}
+
+impl HeadForm {
+    /// What the attribute of an operation says.
+    pub(crate) fn of(operation: &Declaration) -> Self {
+        Self {
+            query: operation.query.unwrap_or_default(),
+            content_type: operation.content_type.unwrap_or_default(),
+        }
+    }
 }
 
 /// How the request contributes to the fingerprint.

@@ -5,27 +5,12 @@ use actix_web::{
     http::header::{self, HeaderValue},
 };
 use idempotent_core::{Digester, RequestDigest};
-use idempotent_http::digest::{BodyForm, ContentTypeForm, JsonPart, QueryForm, RequestParts};
+use idempotent_http::digest::{BodyForm, JsonPart, RequestParts};
 
 use super::{RequestContent, body_buffer::BodyBuffer};
-use crate::declaration::Declaration;
-
-/// What of the head of a request counts.
-#[derive(Clone, Copy, Debug)]
-pub struct HeadForm {
-    pub(crate) query: QueryForm,
-    pub(crate) content_type: ContentTypeForm,
-}
+use crate::declaration::markers::HeadForm;
 
 impl HeadForm {
-    /// What the attribute of an operation says.
-    pub(crate) fn of(operation: &Declaration) -> Self {
-        Self {
-            query: operation.query.unwrap_or_default(),
-            content_type: operation.content_type.unwrap_or_default(),
-        }
-    }
-
     /// A digester that has hashed the head of the request.
     pub(super) fn digester(self, request: &HttpRequest, form: BodyForm) -> Digester {
         self.with_parts(request, |parts| parts.digester(form))

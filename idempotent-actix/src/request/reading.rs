@@ -17,11 +17,10 @@ use super::{
     Guard, KeyedRequest,
     body_buffer::{BodyBuffer, BodyEnd},
     checks::{is_cut, refuse, too_large, websocket_body_length},
-    digest::HeadForm,
     key::PendingKey,
 };
 use crate::{
-    declaration::markers::{BodyUse, ConfiguredHeader, KeyOrigin, Methods, Presence},
+    declaration::markers::{BodyUse, ConfiguredHeader, HeadForm, KeyOrigin, Methods, Presence},
     operation::extraction::RequestOperation,
 };
 

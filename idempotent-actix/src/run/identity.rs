@@ -8,11 +8,11 @@ use idempotent_http::digest::BodyForm;
 
 use super::{KeyedRun, transaction::slot_of};
 use crate::{
-    declaration::{ClaimMode, rules::InFlightRule},
+    declaration::{ClaimMode, markers::HeadForm, rules::InFlightRule},
     lookup,
     outcome::RequestOutcome,
     problem::ProblemKind,
-    request::{HeadForm, RequestContent},
+    request::RequestContent,
     served,
 };
 

@@ -2,9 +2,9 @@
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use quote::ToTokens;
-use syn::LitStr;
-
-use super::entry::split_at_commas;
+use syn::parse::Parser;
+use syn::punctuated::Punctuated;
+use syn::{LitStr, Token};
 
 /// A value that consists of literals.
 pub(crate) trait Literal: Sized {
@@ -39,8 +39,8 @@ impl Literal for Vec<LitStr> {
         };
         match list.delimiter() {
             Delimiter::Bracket => {
-                let values = split_at_commas(list.stream()).into_iter();
-                values.map(|value| LitStr::of(&value.into_iter().collect())).collect()
+                let values = Punctuated::<LitStr, Token![,]>::parse_terminated;
+                Some(values.parse2(list.stream()).ok()?.into_iter().collect())
             }
             // The list is a variable of a `macro_rules!`.
             Delimiter::None => Self::of(&list.stream()),
