@@ -8,7 +8,7 @@ use serde_json::Value;
 
 pub use idempotent_http::openapi::OpenApiReport;
 
-use crate::{idempotency::Idempotency, lookup, resources::with_local};
+use crate::{idempotency::Idempotency, lookup, outcome::RequestOutcome, resources::with_local};
 
 impl Idempotency {
     /// Adds to an OpenAPI document what the guard adds to its operations: the key's header, the
@@ -55,15 +55,18 @@ impl Idempotency {
         )
     }
 
-    /// A problem as the application renders it; as JSON, if its renderer panics.
+    /// A problem as the application or its dialect renders it; as JSON, if its renderer panics.
     fn rendered(&self, case: ProblemCase) -> Rendered {
         let problem = case.problem(self.problem(case.kind, case.kind.advice()));
         let rendered = with_local(|request| {
-            catch_unwind(AssertUnwindSafe(|| (self.settings().problems)(&problem, request)))
+            catch_unwind(AssertUnwindSafe(|| self.render(&problem, UNSENT, request)))
         });
         rendered.map_or_else(|_| Rendered::json(&problem), read)
     }
 }
+
+/// The outcome of a request that no client has sent.
+const UNSENT: RequestOutcome = RequestOutcome::Refused;
 
 fn read(response: HttpResponse) -> Rendered {
     let headers = response.headers();

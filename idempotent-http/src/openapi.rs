@@ -135,6 +135,10 @@ struct Names {
     replayed: String,
     replay: String,
     not_run: String,
+    /// The header that says until when a key is remembered, if there is one.
+    expires: Option<String>,
+    /// Whether the value of the replay marker is that of the usual dialect.
+    is_usual_marker: bool,
 }
 
 impl Names {
@@ -143,6 +147,8 @@ impl Names {
             replayed: spelled(&server.specification.replay_marker),
             replay: spelled(header_names::REPLAY),
             not_run: spelled(&server.specification.not_run_marker),
+            expires: server.specification.expiry_header.as_deref().map(spelled),
+            is_usual_marker: server.specification.dialect.is_none(),
         }
     }
 }

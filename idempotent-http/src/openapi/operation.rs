@@ -140,7 +140,8 @@ impl Patch<'_> {
             return;
         };
         if is_replayed {
-            let marks = [self.names.replayed.as_str(), self.names.replay.as_str()];
+            let marks = [self.names.replayed.as_str(), self.names.replay.as_str()].into_iter();
+            let marks = marks.chain(self.names.expires.as_deref());
             let marks = schemas::headers(marks, self.names, document);
             add_all(response, "headers", marks, status, kept);
         }
@@ -158,6 +159,8 @@ impl Patch<'_> {
             ("operation", full_name(handler, method).map(Value::from)),
             ("scope", handler.scope.as_deref().map(Value::from)),
             ("fingerprint", Some(json!(handler.fingerprint))),
+            ("ignore", handler.ignore.as_ref().map(|pointers| json!(pointers))),
+            ("only", handler.only.as_ref().map(|pointers| json!(pointers))),
             ("ttl_seconds", Some(seconds(handler.ttl_seconds))),
             ("wait_seconds", Some(seconds(handler.wait_seconds))),
             ("timeout_seconds", handler.timeout_seconds.map(seconds)),

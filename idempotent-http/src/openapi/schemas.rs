@@ -94,8 +94,15 @@ fn header(name: &str, names: &Names) -> Option<(&'static str, &'static str, Valu
     if *name == names.replayed {
         let description = "Marks a replay: the recorded response of the first request with this \
                            idempotency key.";
-        let schema = json!({ "type": "string", "enum": ["true"] });
+        let schema = match names.is_usual_marker {
+            true => json!({ "type": "string", "enum": ["true"] }),
+            false => json!({ "type": "string" }),
+        };
         return Some(("IdempotencyReplayed", description, schema));
+    }
+    if names.expires.as_deref() == Some(name) {
+        let description = "Until when the idempotency key is remembered, as an HTTP date.";
+        return Some(("IdempotencyExpires", description, json!({ "type": "string" })));
     }
     if *name == names.replay {
         let description = "Marks a replay whose body was not recorded, or from which the server \
