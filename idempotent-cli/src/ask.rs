@@ -49,6 +49,8 @@ fn styled(bar: ProgressBar, what: &'static str, template: &str) -> ProgressBar {
         Err(_) => bar,
     };
     let bar = bar.with_message(what);
+    // The thread that draws later may not run before the work has ended.
+    bar.tick();
     bar.enable_steady_tick(Duration::from_millis(100));
     bar
 }
