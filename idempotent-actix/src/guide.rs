@@ -13,6 +13,7 @@
 //! * [`without_http`]: queue consumers, scheduled jobs, batches, other frameworks
 //! * [`long_work`]: 202, polling, progress, lookups of a key
 //! * [`webhooks`]: events that are delivered more than once
+//! * [`agents`]: tools of AI agents (MCP) that are called more than once
 //! * [`sessions`]: sessions, flash messages, cookies, and replays
 //! * [`testing`]: tests of your handlers
 //!
@@ -66,6 +67,7 @@ guides! {
     without_http
     long_work
     webhooks
+    agents
     sessions
     testing
     operating
