@@ -366,7 +366,7 @@ impl IdempotencyBuilder {
         if let (None, [package]) = (&options.namespace, &*packages) {
             options.namespace = Some((*package).to_owned());
         }
-        log_if_disabled(&self.settings);
+        self.settings.log_if_disabled();
         let runtime = create(self.store, options);
         match runtime.namespace() {
             Some(namespace) => {
@@ -382,15 +382,6 @@ impl IdempotencyBuilder {
         }
         let origin = HandleOrigin::new(self.store_name, Location::caller());
         Idempotency::of_parts(runtime, self.settings, observation, origin)
-    }
-}
-
-pub(crate) fn log_if_disabled(settings: &Settings) {
-    if !settings.enabled {
-        tracing::warn!(
-            "idempotency is turned off with `enabled(false)`: keys are ignored, and a retry runs \
-             its handler again"
-        );
     }
 }
 

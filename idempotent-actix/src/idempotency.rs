@@ -16,7 +16,6 @@ use idempotent_core::{
 use tokio_util::task::TaskTracker;
 
 use crate::{
-    builder::log_if_disabled,
     declaration::{Declaration, packages},
     in_flight::OperationLimiter,
     observation::{Observation, RequestCount},
@@ -230,7 +229,7 @@ impl Idempotency {
     /// Safe: nothing is changed.
     pub async fn check(&self) -> Result<(), StoreError> {
         self.log_others();
-        log_if_disabled(self.settings());
+        self.settings().log_if_disabled();
         self.check_operations()?;
         self.inner.runtime.check().await
     }

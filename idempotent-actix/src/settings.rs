@@ -33,6 +33,17 @@ pub(crate) struct Settings {
     pub(crate) traces: Traces,
 }
 
+impl Settings {
+    pub(crate) fn log_if_disabled(&self) {
+        if !self.enabled {
+            tracing::warn!(
+                "idempotency is turned off with `enabled(false)`: keys are ignored, and a retry \
+                 runs its handler again"
+            );
+        }
+    }
+}
+
 impl Default for Settings {
     fn default() -> Self {
         Self {

@@ -101,7 +101,8 @@ impl fmt::Display for Trial {
                 let fault = fault.as_str();
                 write!(
                     f,
-                    "the store's call {number}, `{call}`, {fault}, as did those after it, and the client retried"
+                    "the store's call {number}, `{call}`, {fault}, as did those after it, and the \
+                     client retried"
                 )
             }
         }

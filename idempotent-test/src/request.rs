@@ -79,8 +79,8 @@ impl Template {
         request.set_payload(self.body.clone()).to_request()
     }
 
-    /// The same request with this body, or with a changed one: a number or a text of a JSON body, or
-    /// a digit of another one; without digits, with one byte more.
+    /// The same request with this body, or with a changed one: a number or a text of a JSON body,
+    /// or a digit of another one; without digits, with one byte more.
     fn with_other_body(&self, body: Option<Bytes>) -> Self {
         if let Some(body) = body {
             return Self { body, ..self.clone() };

@@ -21,8 +21,8 @@ const FILE: &str = file!();
 /// Where a request waits, as far as it is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// At an `await` of the application: its file and line, such as `src/refund.rs:20`, and those of
-    /// the functions that wait for it, the innermost first.
+    /// At an `await` of the application: its file and line, such as `src/refund.rs:20`, and those
+    /// of the functions that wait for it, the innermost first.
     Source(Vec<String>),
     /// At this call of the guard to its store, before or after it took effect.
     Store(Call, bool),

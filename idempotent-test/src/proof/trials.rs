@@ -243,8 +243,8 @@ impl<'a> Trials<'a> {
         Ok(true)
     }
 
-    /// Lets this call to the store fail, and all further ones of the request for a second: the guard
-    /// repeats those that fail once.
+    /// Lets this call to the store fail, and all further ones of the request for a second: the
+    /// guard repeats those that fail once.
     pub(super) async fn fail(
         &mut self,
         number: usize,

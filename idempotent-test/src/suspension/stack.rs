@@ -43,8 +43,10 @@ impl Stack {
         }
         // What has called the poll is not of the future.
         let lines = lines.iter().take_while(|(file, _)| !file.ends_with(super::FILE));
-        let lines = lines.filter(|(file, _)| is_of_application(file));
         let directory = env::current_dir().unwrap_or_default();
+        // The sources of libraries of the system are not here.
+        let lines =
+            lines.filter(|(file, _)| is_of_application(file) && directory.join(file).is_file());
         let mut lines: Vec<_> = lines
             .map(|(file, line)| {
                 format!("{}:{line}", file.strip_prefix(&directory).unwrap_or(file).display())
