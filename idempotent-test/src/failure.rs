@@ -2,7 +2,10 @@
 
 use std::fmt;
 
-use crate::{process::Fault, suspension::Place};
+use crate::{
+    process::{Fault, Moment},
+    suspension::Place,
+};
 
 /// Why a handler is not proved to be safe to retry. `Display` is one line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -56,8 +59,12 @@ impl At {
     fn name(&self) -> String {
         match &self.place {
             Place::Source(lines) => lines.first().cloned().unwrap_or_default(),
-            Place::Store(call, has_taken_effect) => {
-                let when = if *has_taken_effect { "after" } else { "before" };
+            Place::Store(call, moment) => {
+                let when = match moment {
+                    Moment::Before => "before",
+                    Moment::During => "during",
+                    Moment::After => "after",
+                };
                 format!("{when}-{}", call.as_str().replace(' ', "-"))
             }
             Place::Unknown => format!("wait-{}", self.number + 1),

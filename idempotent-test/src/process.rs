@@ -48,6 +48,17 @@ impl Call {
     }
 }
 
+/// When a request waits at a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Moment {
+    /// Before the call takes effect.
+    Before,
+    /// In the store.
+    During,
+    /// After the call has taken effect.
+    After,
+}
+
 /// How a call fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
@@ -92,8 +103,8 @@ struct State {
     fault: Option<(usize, Fault)>,
     /// The claims, whether they took effect or not.
     claims: Vec<Lease>,
-    /// The call that waits, and whether it has taken effect.
-    waiting: Option<(Call, bool)>,
+    /// The call that waits.
+    waiting: Option<(Call, Moment)>,
 }
 
 impl ProcessStore {
@@ -161,7 +172,7 @@ impl ProcessStore {
         made: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
         let fault = self.process.next(call);
-        self.wait(call, false).await;
+        self.wait(call, Moment::Before).await;
         match fault {
             None => {}
             Some(Fault::Fails) => return Err(failed(call)),
@@ -173,20 +184,21 @@ impl ProcessStore {
                 return Err(failed(call));
             }
         }
+        self.process.state().waiting = Some((call, Moment::During));
         let outcome = made.await;
-        self.wait(call, true).await;
+        self.wait(call, Moment::After).await;
         outcome
     }
 
     /// Waits once, as a store that is not in memory does before and after a call takes effect.
-    async fn wait(&self, call: Call, has_taken_effect: bool) {
-        self.process.state().waiting = Some((call, has_taken_effect));
+    async fn wait(&self, call: Call, moment: Moment) {
+        self.process.state().waiting = Some((call, moment));
         tokio::task::yield_now().await;
         self.process.state().waiting = None;
     }
 
     /// The call that waits, if one does.
-    pub(crate) fn waiting(&self) -> Option<(Call, bool)> {
+    pub(crate) fn waiting(&self) -> Option<(Call, Moment)> {
         self.process.state().waiting
     }
 }

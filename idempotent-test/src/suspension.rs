@@ -10,7 +10,7 @@ use std::{
 use futures_util::future::LocalBoxFuture;
 
 use self::stack::Stack;
-use crate::process::{Call, ProcessStore};
+use crate::process::{Call, Moment, ProcessStore};
 
 mod stack;
 mod waker;
@@ -24,8 +24,8 @@ pub(crate) enum Place {
     /// At an `await` of the application: its file and line, such as `src/refund.rs:20`, and those
     /// of the functions that wait for it, the innermost first.
     Source(Vec<String>),
-    /// At this call of the guard to its store, before or after it took effect.
-    Store(Call, bool),
+    /// At this call of the guard to its store.
+    Store(Call, Moment),
     /// At an `await` that could not be found.
     Unknown,
 }
@@ -34,8 +34,10 @@ impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Source(lines) => write!(f, "the await at {}", lines.join(", called at ")),
-            Self::Store(call, false) => write!(f, "the store's call `{}`", call.as_str()),
-            Self::Store(call, true) => {
+            Self::Store(call, Moment::Before | Moment::During) => {
+                write!(f, "the store's call `{}`", call.as_str())
+            }
+            Self::Store(call, Moment::After) => {
                 write!(f, "the acknowledgment of the store's call `{}`", call.as_str())
             }
             Self::Unknown => f.write_str("an await whose place is not known"),
@@ -108,7 +110,7 @@ pub(crate) async fn poll_until<T>(
         match future.as_mut().poll(&mut Context::from_waker(&waker)) {
             Poll::Ready(output) => Poll::Ready(Some(output)),
             Poll::Pending => {
-                let at_store = store.waiting().map(|(call, taken)| Place::Store(call, taken));
+                let at_store = store.waiting().map(|(call, moment)| Place::Store(call, moment));
                 places.push(at_store.unwrap_or_else(|| stacks.place()));
                 if until.is_reached(&places) { Poll::Ready(None) } else { Poll::Pending }
             }
@@ -124,7 +126,7 @@ mod tests {
 
     #[test]
     fn the_same_time_at_the_same_place_is_reached() {
-        let (a, b) = (Place::Store(Call::Claim, true), Place::Unknown);
+        let (a, b) = (Place::Store(Call::Claim, Moment::After), Place::Unknown);
         let until = [a.clone(), b.clone(), a.clone()];
         for (places, expected) in [
             (vec![a.clone()], false),
