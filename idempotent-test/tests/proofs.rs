@@ -19,7 +19,7 @@ use actix_web::{
     test::TestRequest,
     web::{Data, Json},
 };
-use idempotent_actix::{Operation, Tx, idempotent, store::SqliteStore};
+use idempotent_actix::{Operation, StoreFailurePolicy, Tx, idempotent, store::SqliteStore};
 use idempotent_test::{HttpTap, TestService, Unproved, assert_idempotent};
 use serde::Deserialize;
 use serde_json::json;
@@ -265,6 +265,23 @@ async fn calls_to_another_service_need_a_key() {
                 assert_found(&unproved, "the process died at", "`refunds` happened 2 times");
             }
         }
+    }
+}
+
+#[actix_web::test]
+async fn a_handler_that_runs_unguarded_while_its_store_fails_is_found() {
+    let mail = Mail::default();
+    let shared = Data::new(mail.clone());
+    let service = TestService::new(move |idempotency| {
+        App::new().app_data(idempotency).app_data(shared.clone()).service(held_when_unknown)
+    });
+    let service =
+        service.configured(|builder| builder.when_store_fails(StoreFailurePolicy::RunUnguarded));
+    let unproved = service.prove(request()).observing(mail.count()).await.unwrap_err();
+    assert_found(&unproved, "the store's call 1, `claim`, failed", "`e-mails` happened 2 times");
+    for trial in ["hang-up@before-complete", "death@before-complete", "call-2-hung"] {
+        let proof = service.prove(request()).observing(mail.count()).only(trial);
+        assert_eq!(proof.await.unwrap().trials, 1, "{trial}");
     }
 }
 

@@ -5,7 +5,7 @@
 //! $ cargo run -p agent
 //! ```
 //!
-//! A client finds the tool, and is told that it may be called again with the same arguments:
+//! A client finds the tool, which says that it may be called again with the same arguments:
 //!
 //! ```text
 //! $ curl -s 127.0.0.1:8080/mcp --json '{"jsonrpc":"2.0","id":1,"method":"tools/list"}' |
@@ -43,7 +43,7 @@
 //! call_id.","type":"text"}],"isError":true}}
 //! ```
 //!
-//! The response of the bank for an order whose name begins with `lost` is lost. Nobody knows
+//! The response of the bank for an order whose name begins with `lost` is lost. It is unknown
 //! whether the money was moved, so the bank is not called again:
 //!
 //! ```text

@@ -32,7 +32,7 @@ pub(crate) fn render(problem: &Problem, request: &HttpRequest) -> HttpResponse {
     tool_error(&text(problem))
 }
 
-/// What the model should know if nobody knows whether the money was moved.
+/// What the model should know if it is unknown whether the money was moved.
 pub(crate) fn outcome_unknown(reference: Option<&str>) -> String {
     let reference = reference.map(|memo| format!(" Reference: {memo}.")).unwrap_or_default();
     format!(

@@ -82,7 +82,7 @@ pub(crate) fn invalid_arguments() -> JsonConfig {
 // * `scope`: who calls. Ids of different callers do not meet.
 // * `fingerprint = "json"`: the name of the tool and all arguments must be the same.
 // * `abandoned = "retry_then_hold"`: if the process dies before the bank is called, the repeated
-//   call runs. If it dies later, nobody knows whether the bank has moved the money.
+//   call runs. If it dies later, it is unknown whether the bank has moved the money.
 // * `ttl`: longer than an agent's run may be interrupted.
 #[idempotent(
     scope = "scope::bearer_token",
