@@ -14,13 +14,13 @@ use self::{
 use crate::{
     error::connect_error,
     server::{
-        Server, StatementMode, detect, health::ServerHealth, open, timeouts::ServerLimits,
-        with_settings,
+        Server, StatementMode, detect, io_thread::IO_THREAD, open, probe::PgProbe,
+        timeouts::ServerLimits, with_settings,
     },
     sql::statement::{BY_ID, BY_INDEX},
 };
 use idempotent_core::StoreError;
-use idempotent_sql::{ConnectionLifecycle, ConnectionPool, Lifetime};
+use idempotent_sql::{ConnectionLifecycle, ConnectionPool, Lifetime, server::health::ServerHealth};
 
 pub(crate) mod lifecycle;
 pub(crate) mod open_transaction;
@@ -105,7 +105,8 @@ fn owner(
     hooks: Option<PgPoolOptions>,
 ) -> (Arc<ServerHealth>, OpenPool) {
     let options = options.clone().disable_statement_logging();
-    let health = ServerHealth::new(options, !server.own_sessions);
+    let probe = PgProbe { options, pooled: !server.own_sessions };
+    let health = ServerHealth::new(Box::new(probe), &IO_THREAD);
     let healthy = health.clone();
     let own = move |max_size, options: &PgConnectOptions, settings: &[(&str, &str)]| {
         let options = options.clone().disable_statement_logging();

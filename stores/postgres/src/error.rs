@@ -14,7 +14,7 @@ use idempotent_core::{
         ErrorClass,
     },
 };
-use idempotent_sql::{MissingTable, TableName};
+use idempotent_sql::{MissingTable, TableName, server::NoResponse};
 
 mod sqlstates;
 
@@ -42,7 +42,7 @@ fn classify(error: &sqlx::Error) -> (PgErrorKind, ErrorClass) {
     if let Some(reply) = reply(error) {
         return classify_reply(reply.code(), reply.severity());
     }
-    let kind = match no_response(error) {
+    let kind = match NoResponse::of(error) {
         Some(_) => PgErrorKind::NoResponse,
         None => PgErrorKind::Other,
     };
@@ -59,12 +59,6 @@ fn classify(error: &sqlx::Error) -> (PgErrorKind, ErrorClass) {
 
 fn reply(error: &sqlx::Error) -> Option<&PgDatabaseError> {
     error.as_database_error()?.try_downcast_ref()
-}
-
-/// Why a call got no response, if it got none.
-pub(crate) fn no_response(error: &sqlx::Error) -> Option<&NoResponse> {
-    let sqlx::Error::Io(error) = error else { return None };
-    error.get_ref().and_then(|inner| inner.downcast_ref())
 }
 
 /// Whether an error was sent by the server, which is therefore responding.
@@ -152,23 +146,6 @@ struct ServerError {
     severity: PgSeverity,
     code: String,
     message: String,
-}
-
-/// Why a call got no response. Its outcome is unknown.
-#[derive(Clone, Copy, Debug, thiserror::Error)]
-pub(crate) enum NoResponse {
-    /// The time limit of the call was exceeded.
-    #[error("the server did not respond in time")]
-    TimedOut,
-    /// The server is known not to respond.
-    #[error("the server does not respond")]
-    Down,
-}
-
-impl From<NoResponse> for sqlx::Error {
-    fn from(no_response: NoResponse) -> Self {
-        Self::Io(std::io::Error::other(no_response))
-    }
 }
 
 /// A pooler shares the server's session with another client.

@@ -6,12 +6,12 @@ use sqlx::{
 use tokio::time::timeout;
 
 use self::timeouts::{LOCK_TIMEOUT, RESPONSE_TIMEOUT, ServerLimits};
-use crate::error::{NAME, NoResponse, connect_error, is_reply, store_error};
+use crate::error::{NAME, connect_error, is_reply, store_error};
 use idempotent_core::StoreError;
-use idempotent_sql::{TableName, UnsafeSetting};
+use idempotent_sql::{TableName, UnsafeSetting, server::NoResponse};
 
-pub(crate) mod health;
 pub(crate) mod io_thread;
+pub(crate) mod probe;
 pub(crate) mod timeouts;
 
 /// The statements use `AS MATERIALIZED`.

@@ -12,7 +12,7 @@ use crate::{
     engine::{Engine, Resend},
     migrate,
     options::PostgresOptions,
-    server::{Server, StatementMode, health::MAX_WAIT, io_thread::on_io_thread},
+    server::{Server, StatementMode, io_thread::on_io_thread},
     sql::{
         names::{Names, SchemaName},
         statements::Texts,
@@ -28,7 +28,7 @@ use idempotent_core::{
     },
     store::{Administration, BatchSizes, Store, Transaction, TransactionClaim, Transactions},
 };
-use idempotent_sql::fence;
+use idempotent_sql::{fence, server::health::MAX_WAIT};
 
 /// A store in a Postgres database (version 12 or later), shared by every process that can reach it.
 ///

@@ -1,8 +1,8 @@
 //! What the SQL stores of [`idempotent-actix`] share: pools, group commit, statements, the
 //! decoding of rows, and migrations.
 //!
-//! Not for applications. No promise is made about its API: `idempotent-sqlite` and
-//! `idempotent-postgres` pin its version.
+//! Not for applications. No promise is made about its API: `idempotent-sqlite`,
+//! `idempotent-postgres` and `idempotent-mysql` pin its version.
 //!
 //! [`idempotent-actix`]: https://docs.rs/idempotent-actix
 
@@ -12,6 +12,7 @@ pub mod lists;
 mod migrations;
 mod pool;
 mod row;
+pub mod server;
 pub mod statement;
 pub mod steps;
 mod table;

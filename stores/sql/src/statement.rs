@@ -33,9 +33,9 @@ impl<'a> Value<'a> {
 
 /// A statement and the values of its parameters.
 #[derive(Debug)]
-pub struct Statement<'a> {
+pub struct Statement<'a, T = SqlStr> {
     /// The text, whose parameters are numbered.
-    pub text: &'a SqlStr,
+    pub text: &'a T,
     /// The value of each parameter, beginning with number 1.
     pub values: Vec<Value<'a>>,
     /// Whether a value is a response or the digest of a request. Such a value must not become part
@@ -45,25 +45,25 @@ pub struct Statement<'a> {
     pub by_index: bool,
 }
 
-impl<'a> Statement<'a> {
+impl<'a, T> Statement<'a, T> {
     /// Creates a statement without confidential values.
-    pub fn new(text: &'a SqlStr, values: Vec<Value<'a>>) -> Self {
+    pub fn new(text: &'a T, values: Vec<Value<'a>>) -> Self {
         Self { text, values, confidential: false, by_index: false }
     }
 
     /// Creates a statement with a confidential value.
-    pub fn confidential(text: &'a SqlStr, values: Vec<Value<'a>>) -> Self {
+    pub fn confidential(text: &'a T, values: Vec<Value<'a>>) -> Self {
         Self { confidential: true, ..Self::new(text, values) }
     }
 
     /// Creates a statement that looks many records up.
-    pub fn by_index(text: &'a SqlStr, values: Vec<Value<'a>>) -> Self {
+    pub fn by_index(text: &'a T, values: Vec<Value<'a>>) -> Self {
         Self { by_index: true, ..Self::new(text, values) }
     }
 
     /// Replaces the text by one with the same parameters.
     #[must_use]
-    pub fn with_text(self, text: &'a SqlStr) -> Self {
+    pub fn with_text(self, text: &'a T) -> Self {
         Self { text, ..self }
     }
 

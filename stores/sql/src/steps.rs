@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use sqlx::SqlStr;
-
 use crate::statement::{Statement, Value};
 use idempotent_core::{
     Abandoned, EncodedRecording, Lease, OwnerToken, RecordId, ShortText,
@@ -55,24 +53,29 @@ macro_rules! steps {
 for_each_step!(steps);
 
 /// The parameters of the steps. What a database needs beyond them is added to the statement.
-impl Steps<SqlStr> {
+impl<T> Steps<T> {
     /// Reads a record.
-    pub fn read<'a>(&'a self, id: &'a RecordId) -> Statement<'a> {
+    pub fn read<'a>(&'a self, id: &'a RecordId) -> Statement<'a, T> {
         Statement::new(&self.read, vec![Value::bytes(id.as_bytes())])
     }
 
     /// Reads what a claim is decided from.
-    pub fn existing<'a>(&'a self, id: &'a RecordId) -> Statement<'a> {
+    pub fn existing<'a>(&'a self, id: &'a RecordId) -> Statement<'a, T> {
         Statement::new(&self.existing, vec![Value::bytes(id.as_bytes())])
     }
 
     /// Claims a key that has no record, or whose record has expired.
-    pub fn claim<'a>(&'a self, id: &'a RecordId, claim: &'a Claim) -> Statement<'a> {
+    pub fn claim<'a>(&'a self, id: &'a RecordId, claim: &'a Claim) -> Statement<'a, T> {
         claiming(&self.claim, id, claim).with_values(first_values(claim, claim.abandoned))
     }
 
     /// Takes over the record of an attempt whose lease has expired; `seen` is its number.
-    pub fn take_over<'a>(&'a self, id: &'a RecordId, claim: &'a Claim, seen: u32) -> Statement<'a> {
+    pub fn take_over<'a>(
+        &'a self,
+        id: &'a RecordId,
+        claim: &'a Claim,
+        seen: u32,
+    ) -> Statement<'a, T> {
         claiming(&self.take_over, id, claim).with_values([Value::Int(seen.into())])
     }
 
@@ -82,7 +85,7 @@ impl Steps<SqlStr> {
         id: &'a RecordId,
         claim: &'a Claim,
         seen: &'a OwnerToken,
-    ) -> Statement<'a> {
+    ) -> Statement<'a, T> {
         let values = vec![
             Value::bytes(id.as_bytes()),
             fingerprint(claim),
@@ -93,17 +96,17 @@ impl Steps<SqlStr> {
     }
 
     /// Limits a lease to its length from now.
-    pub fn shorten<'a>(&'a self, seen: &'a Lease) -> Statement<'a> {
+    pub fn shorten<'a>(&'a self, seen: &'a Lease) -> Statement<'a, T> {
         fenced(&self.shorten, seen)
     }
 
     /// The same for every record whose ttl has expired.
-    pub fn shorten_expired(&self) -> Statement<'_> {
+    pub fn shorten_expired(&self) -> Statement<'_, T> {
         Statement::by_index(&self.shorten_expired, Vec::new())
     }
 
     /// Adds a note.
-    pub fn note<'a>(&'a self, lease: &'a Lease, note: &'a Note) -> Statement<'a> {
+    pub fn note<'a>(&'a self, lease: &'a Lease, note: &'a Note) -> Statement<'a, T> {
         let text = |text: &'a Option<ShortText>| Value::text(text.as_deref().unwrap_or_default());
         let values = [
             text(&note.reference),
@@ -116,37 +119,41 @@ impl Steps<SqlStr> {
     }
 
     /// Completes a record.
-    pub fn complete<'a>(&'a self, lease: &'a Lease, recording: &'a [u8]) -> Statement<'a> {
+    pub fn complete<'a>(&'a self, lease: &'a Lease, recording: &'a [u8]) -> Statement<'a, T> {
         completing(&self.complete, lease, recording)
     }
 
     /// Releases a key.
-    pub fn release<'a>(&'a self, lease: &'a Lease) -> Statement<'a> {
+    pub fn release<'a>(&'a self, lease: &'a Lease) -> Statement<'a, T> {
         fenced(&self.release, lease)
     }
 
     /// Abandons a record.
-    pub fn abandon<'a>(&'a self, lease: &'a Lease, policy: Abandoned) -> Statement<'a> {
+    pub fn abandon<'a>(&'a self, lease: &'a Lease, policy: Abandoned) -> Statement<'a, T> {
         fenced(&self.abandon, lease).with_values([Value::Int(abandoned_code(policy))])
     }
 
     /// Completes a held record.
-    pub fn resolve_complete<'a>(&'a self, seen: &'a Lease, recording: &'a [u8]) -> Statement<'a> {
+    pub fn resolve_complete<'a>(
+        &'a self,
+        seen: &'a Lease,
+        recording: &'a [u8],
+    ) -> Statement<'a, T> {
         completing(&self.resolve_complete, seen, recording)
     }
 
     /// Releases a held record.
-    pub fn resolve_release<'a>(&'a self, seen: &'a Lease) -> Statement<'a> {
+    pub fn resolve_release<'a>(&'a self, seen: &'a Lease) -> Statement<'a, T> {
         fenced(&self.resolve_release, seen)
     }
 
     /// Deletes expired records.
-    pub fn purge(&self, limit: u32) -> Statement<'_> {
+    pub fn purge(&self, limit: u32) -> Statement<'_, T> {
         Statement::by_index(&self.purge, vec![Value::Int(limit.into())])
     }
 
     /// Marks records past their ttl that are held or can become held.
-    pub fn keep(&self, limit: u32) -> Statement<'_> {
+    pub fn keep(&self, limit: u32) -> Statement<'_, T> {
         Statement::by_index(&self.keep, vec![Value::Int(limit.into())])
     }
 
@@ -156,7 +163,7 @@ impl Steps<SqlStr> {
         operation: &'a ShortText,
         after: Option<&'a RecordId>,
         limit: u32,
-    ) -> Statement<'a> {
+    ) -> Statement<'a, T> {
         let after = after.map_or(&[][..], |id| id.as_bytes());
         let values = vec![Value::text(operation), Value::bytes(after), Value::Int(limit.into())];
         Statement::new(&self.resumable, values)
@@ -174,7 +181,7 @@ pub fn first_values(claim: &Claim, policy: Abandoned) -> [Value<'_>; 4] {
 }
 
 /// A statement with the values of every claim.
-pub fn claiming<'a>(text: &'a SqlStr, id: &'a RecordId, claim: &'a Claim) -> Statement<'a> {
+pub fn claiming<'a, T>(text: &'a T, id: &'a RecordId, claim: &'a Claim) -> Statement<'a, T> {
     let mut values = Vec::with_capacity(10);
     values.extend([
         Value::bytes(id.as_bytes()),
@@ -190,13 +197,13 @@ fn fingerprint(claim: &Claim) -> Value<'static> {
 }
 
 /// A statement that compares the owner.
-fn fenced<'a>(text: &'a SqlStr, lease: &'a Lease) -> Statement<'a> {
+fn fenced<'a, T>(text: &'a T, lease: &'a Lease) -> Statement<'a, T> {
     let mut values = Vec::with_capacity(7);
     values.extend([Value::bytes(lease.id.as_bytes()), Value::bytes(lease.owner.as_bytes())]);
     Statement::new(text, values)
 }
 
-fn completing<'a>(text: &'a SqlStr, lease: &'a Lease, recording: &'a [u8]) -> Statement<'a> {
+fn completing<'a, T>(text: &'a T, lease: &'a Lease, recording: &'a [u8]) -> Statement<'a, T> {
     let values = [Value::bytes(recording), Value::Int(status_code(recording))];
     Statement { confidential: true, ..fenced(text, lease).with_values(values) }
 }

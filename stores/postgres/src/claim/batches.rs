@@ -10,7 +10,7 @@ use sqlx::PgConnection;
 
 use crate::{
     engine::Engine,
-    error::{NoResponse, error_class, no_response},
+    error::error_class,
     sql::statements::batches::{claim_batch, complete_batch},
 };
 use idempotent_core::{
@@ -22,6 +22,7 @@ use idempotent_core::{
 use idempotent_sql::{
     PooledConnection, TimedRecord,
     group_commit::{Batch, Batches, GroupCommit, GroupCommitLimits, GroupedStep, InBatch, Reply},
+    server::NoResponse,
 };
 
 /// How many claims, and how many completions, are executed side by side before further ones are
@@ -170,7 +171,7 @@ fn fail<T>(
     error: &sqlx::Error,
 ) {
     let table = engine.names().table.as_str();
-    let down = no_response(error).filter(|failure| matches!(failure, NoResponse::Down));
+    let down = NoResponse::of(error).filter(|failure| matches!(failure, NoResponse::Down));
     if down.is_some() {
         tracing::debug!(table, operation, %error, "a batch failed, and its steps fail");
     } else {

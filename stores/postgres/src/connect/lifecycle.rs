@@ -17,14 +17,19 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::{
     connect::open_transaction::execute_verified,
-    error::{NoResponse, PgErrorKind, error_kind, is_reply},
+    error::{PgErrorKind, error_kind, is_reply},
     server::{
-        health::{MAX_WAIT, ServerHealth},
         io_thread::spawn,
         timeouts::{CLIENT_CHECK_INTERVAL, RESPONSE_TIMEOUT, STATEMENT_GRACE},
     },
 };
-use idempotent_sql::{ConnectionLifecycle, PooledConnection};
+use idempotent_sql::{
+    ConnectionLifecycle, PooledConnection,
+    server::{
+        NoResponse,
+        health::{MAX_WAIT, ServerHealth},
+    },
+};
 
 type Manager = <Postgres as sqlx::Database>::TransactionManager;
 

@@ -6,9 +6,9 @@ use sqlx::PgConnection;
 
 use crate::{
     error::{PgErrorKind, error_kind},
-    server::{Server, health::ServerHealth},
+    server::Server,
 };
-use idempotent_sql::ConnectionPool;
+use idempotent_sql::{ConnectionPool, server::health::ServerHealth};
 
 /// The connection pools of a store.
 #[derive(Clone)]

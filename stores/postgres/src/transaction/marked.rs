@@ -14,8 +14,7 @@ use crate::{
     error::{NAME, PgErrorKind, error_kind, is_reply, is_unusable, store_error},
     server::{
         Server, StatementMode,
-        health::ServerHealth,
-        io_thread::in_io_context,
+        io_thread::IO_THREAD,
         timeouts::{RESPONSE_TIMEOUT, STATEMENT_GRACE},
     },
     sql::{mark::savepoint, statement::prepared, statements::Statements},
@@ -25,7 +24,7 @@ use crate::{
     },
 };
 use idempotent_core::{StoreError, protocol::Fence};
-use idempotent_sql::{ConnectionPool, fence, statement::Statement};
+use idempotent_sql::{ConnectionPool, fence, server::health::ServerHealth, statement::Statement};
 
 /// `no_active_sql_transaction`, and `invalid_savepoint_specification`.
 const WITHOUT_SAVEPOINT: [&str; 2] = ["25P01", "3B001"];
@@ -301,6 +300,6 @@ impl MarkedTransaction {
 impl Drop for MarkedTransaction {
     fn drop(&mut self) {
         let open = self.open.take();
-        in_io_context(|| drop(open));
+        IO_THREAD.enter(|| drop(open));
     }
 }

@@ -1,7 +1,5 @@
 //! The parameters of the steps for operators.
 
-use sqlx::SqlStr;
-
 use super::{Steps, fenced};
 use crate::statement::{Statement, Value};
 use idempotent_core::{
@@ -10,10 +8,10 @@ use idempotent_core::{
     protocol::{AuditEntry, RecordFilter, Removal, Replacement},
 };
 
-impl Steps<SqlStr> {
+impl<T> Steps<T> {
     /// Lists up to `count` of the records that may need somebody, after the one with this time of
     /// its first claim and this id.
-    pub fn watched(&self, after: Option<(u64, RecordId)>, count: u32) -> Statement<'_> {
+    pub fn watched(&self, after: Option<(u64, RecordId)>, count: u32) -> Statement<'_, T> {
         let (time, id) = after.map_or((-1, Vec::new()), |(time, id)| {
             (i64::try_from(time).unwrap_or(i64::MAX), id.as_bytes().to_vec())
         });
@@ -27,7 +25,7 @@ impl Steps<SqlStr> {
         filter: &'a RecordFilter,
         after: Option<RecordId>,
         count: u32,
-    ) -> Statement<'a> {
+    ) -> Statement<'a, T> {
         let after = after.map_or(Vec::new(), |id| id.as_bytes().to_vec());
         let principals: Vec<u8> =
             filter.principals.iter().flat_map(|principal| *principal.as_bytes()).collect();
@@ -48,18 +46,22 @@ impl Steps<SqlStr> {
         first: &'a RecordId,
         last: &'a RecordId,
         limit: u32,
-    ) -> Statement<'a> {
+    ) -> Statement<'a, T> {
         let ends = [first, last].map(|id| Value::bytes(id.as_bytes()));
         Statement::by_index(&self.find, ends.into()).with_values([Value::Int(limit.into())])
     }
 
     /// Removes the record that was seen.
-    pub fn remove<'a>(&'a self, seen: &'a Lease, removal: &Removal) -> Statement<'a> {
+    pub fn remove<'a>(&'a self, seen: &'a Lease, removal: &Removal) -> Statement<'a, T> {
         fenced(&self.remove, seen).with_values([Value::Int(removal.live.into())])
     }
 
     /// Replaces bytes of the record that was seen.
-    pub fn replace<'a>(&'a self, seen: &'a Lease, replacement: &'a Replacement) -> Statement<'a> {
+    pub fn replace<'a>(
+        &'a self,
+        seen: &'a Lease,
+        replacement: &'a Replacement,
+    ) -> Statement<'a, T> {
         let Replacement { was, becomes, .. } = replacement;
         let parts = [
             &was.recording,
@@ -74,7 +76,7 @@ impl Steps<SqlStr> {
     }
 
     /// Appends an entry to the history of a record.
-    pub fn append_history<'a>(&'a self, id: &'a RecordId, kind: Kind) -> Statement<'a> {
+    pub fn append_history<'a>(&'a self, id: &'a RecordId, kind: Kind) -> Statement<'a, T> {
         let letter = char::from(kind.letter()).to_string();
         Statement::new(
             &self.append_history,
@@ -83,17 +85,17 @@ impl Steps<SqlStr> {
     }
 
     /// Counts the records.
-    pub fn count(&self) -> Statement<'_> {
+    pub fn count(&self) -> Statement<'_, T> {
         Statement::by_index(&self.count, Vec::new())
     }
 
     /// Reads the sizes and settings of the database.
-    pub fn measure(&self) -> Statement<'_> {
+    pub fn measure(&self) -> Statement<'_, T> {
         Statement::new(&self.measure, Vec::new())
     }
 
     /// Reads up to `count` entries of the log before the one with this number.
-    pub fn audit(&self, before: Option<u64>, count: i64) -> Statement<'_> {
+    pub fn audit(&self, before: Option<u64>, count: i64) -> Statement<'_, T> {
         let before = before.and_then(|number| i64::try_from(number).ok()).unwrap_or(i64::MAX);
         Statement::by_index(&self.audit, vec![Value::Int(before), Value::Int(count)])
     }

@@ -15,16 +15,13 @@ use std::{
     time::Duration,
 };
 
-use sqlx::{Connection as _, PgConnection, Row, postgres::PgConnectOptions};
+use async_trait::async_trait;
 use tokio::{
     sync::watch,
     time::{Instant, sleep, timeout, timeout_at},
 };
 
-use crate::{
-    error::{NoResponse, is_reply},
-    server::io_thread::spawn_probe,
-};
+use super::{io_thread::IoThread, no_response::NoResponse};
 use idempotent_core::clock::millis;
 
 /// How long a call waits for a response before it starts a probe.
@@ -38,16 +35,22 @@ const MAX_PROBE_TIMEOUT: Duration = Duration::from_secs(4);
 const PAUSE: Duration = Duration::from_millis(500);
 /// Longer waits are cut to this, so that no clock overflows, and no server setting, which is a
 /// 31-bit number of milliseconds.
-pub(crate) const MAX_WAIT: Duration = Duration::from_secs(20 * 24 * 60 * 60);
-/// Differs between two servers behind one address, and between two starts of one server.
-const IDENTITY: &str = "SELECT pg_postmaster_start_time()::text";
+pub const MAX_WAIT: Duration = Duration::from_secs(20 * 24 * 60 * 60);
+
+/// How a store probes its server.
+#[async_trait]
+pub trait ServerProbe: Send + Sync {
+    /// The name of the server in logs.
+    fn server(&self) -> &'static str;
+
+    /// Opens a new connection and executes a trivial statement, within this time.
+    async fn send(&self, limit: Duration) -> Probe;
+}
 
 /// What the store knows of the server's health.
-pub(crate) struct ServerHealth {
-    options: PgConnectOptions,
-    /// Whether the server may be behind a pooler, which accepts clients and queues their statements
-    /// while all of the server's sessions are in use.
-    pooled: bool,
+pub struct ServerHealth {
+    server: Box<dyn ServerProbe>,
+    thread: &'static IoThread,
     state: watch::Sender<State>,
     probing: AtomicBool,
     /// The time limit of a probe, in milliseconds. It doubles with each failed probe: a new
@@ -74,33 +77,39 @@ impl State {
 }
 
 /// The outcome of a probe.
-enum Probe {
-    /// The server responded; with its identity if it accepted the connection.
+#[derive(Debug)]
+pub enum Probe {
+    /// The server responded; with its identity if it accepted the connection. The identity differs
+    /// between two servers behind one address, and between two starts of one server.
     Alive(Option<String>),
+    /// There was no response.
     Dead,
 }
 
 impl ServerHealth {
-    pub(crate) fn new(options: PgConnectOptions, pooled: bool) -> Arc<Self> {
+    /// The health of a server that was not probed yet; probes run on this thread.
+    pub fn new(server: Box<dyn ServerProbe>, thread: &'static IoThread) -> Arc<Self> {
         Arc::new(Self {
-            options,
-            pooled,
+            server,
+            thread,
             state: watch::Sender::default(),
             probing: AtomicBool::new(false),
             probe_limit: AtomicU64::new(millis(PROBE_TIMEOUT)),
         })
     }
 
-    pub(crate) fn epoch(&self) -> u64 {
+    /// Changes whenever all connections that were opened before are presumed dead.
+    pub fn epoch(&self) -> u64 {
         self.state.borrow().epoch
     }
 
-    pub(crate) fn is_down(&self) -> bool {
+    /// Whether the server is known not to respond.
+    pub fn is_down(&self) -> bool {
         self.state.borrow().down
     }
 
     /// Presumes all idle connections dead. Pending calls may still get their response.
-    pub(crate) fn invalidate_idle(&self) {
+    pub fn invalidate_idle(&self) {
         self.state.send_modify(|state| state.epoch += 1);
     }
 
@@ -109,7 +118,7 @@ impl ServerHealth {
     /// # Errors
     /// The error of the call, or [`NoResponse`] if the server is down or the time is over; the
     /// outcome is then unknown.
-    pub(crate) async fn exchange<T>(
+    pub async fn exchange<T>(
         self: &Arc<Self>,
         limit: Duration,
         call: impl Future<Output = Result<T, sqlx::Error>> + Send,
@@ -160,12 +169,12 @@ impl ServerHealth {
 
     /// Starts a probe unless one is running. While the server is down, its task goes on probing
     /// until the store is dropped.
-    pub(crate) fn probe(self: &Arc<Self>) {
+    pub fn probe(self: &Arc<Self>) {
         if self.probing.swap(true, Ordering::AcqRel) {
             return;
         }
         let health = Arc::downgrade(self);
-        spawn_probe(async move {
+        self.thread.spawn_probe(async move {
             while let Some(health) = health.upgrade() {
                 let probe = health.run_probe().await;
                 if health.apply_probe(probe) {
@@ -179,7 +188,7 @@ impl ServerHealth {
     }
 
     /// The time limit of the next probe.
-    pub(crate) fn probe_limit(&self) -> Duration {
+    pub fn probe_limit(&self) -> Duration {
         Duration::from_millis(self.probe_limit.load(Ordering::Relaxed))
     }
 
@@ -202,7 +211,7 @@ impl ServerHealth {
 
     async fn timed_probe(&self) -> (Probe, Duration) {
         let started = Instant::now();
-        let probe = send_probe(&self.options, self.pooled, self.probe_limit()).await;
+        let probe = self.server.send(self.probe_limit()).await;
         (probe, started.elapsed())
     }
 
@@ -217,14 +226,20 @@ impl ServerHealth {
                 }
                 let changes = state.down || replaced;
                 if changes {
-                    tracing::info!("the Postgres server responds again; reopening all connections");
+                    tracing::info!(
+                        "the {} server responds again; reopening all connections",
+                        self.server.server()
+                    );
                     state.invalidate();
                     state.down = false;
                 }
                 changes
             }
             Probe::Dead if !state.down => {
-                tracing::warn!("the Postgres server does not respond; calls fail until it does");
+                tracing::warn!(
+                    "the {} server does not respond; calls fail until it does",
+                    self.server.server()
+                );
                 state.invalidate();
                 state.down = true;
                 true
@@ -232,25 +247,5 @@ impl ServerHealth {
             Probe::Dead => false,
         });
         matches!(probe, Probe::Alive(_))
-    }
-}
-
-async fn send_probe(options: &PgConnectOptions, pooled: bool, limit: Duration) -> Probe {
-    let mut connected = false;
-    let exchange = async {
-        let mut connection = PgConnection::connect_with(options).await?;
-        connected = true;
-        let identity =
-            sqlx::raw_sql(IDENTITY).fetch_one(&mut connection).await?.try_get::<String, _>(0)?;
-        // If this fails, the server detects the closed connection by itself.
-        let _ = connection.close().await;
-        Ok(identity)
-    };
-    match timeout(limit, exchange).await {
-        Ok(Ok(identity)) => Probe::Alive(Some(identity)),
-        Ok(Err(error)) if is_reply(&error) => Probe::Alive(None),
-        // The statement may be queued because all of the server's sessions are in use.
-        Err(_) if pooled && connected => Probe::Alive(None),
-        Ok(Err(_)) | Err(_) => Probe::Dead,
     }
 }
