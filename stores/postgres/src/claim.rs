@@ -4,9 +4,7 @@ use bytes::Bytes;
 
 use self::{
     alone::claim_alone,
-    batches::{
-        ClaimStep, CompletionStep, Groups, LARGE_RECORDING, execute_claims, execute_completions,
-    },
+    batches::{LARGE_RECORDING, execute_claims, execute_completions},
 };
 use crate::{
     engine::{Engine, Resend},
@@ -16,7 +14,13 @@ use idempotent_core::{
     Lease, RecordId, StoreError,
     protocol::{Claim, ClaimOutcome, Fence},
 };
-use idempotent_sql::{fence, group_commit::Turn};
+use idempotent_sql::{
+    fence,
+    group_commit::{
+        Turn,
+        steps::{ClaimStep, CompletionStep, Groups},
+    },
+};
 
 pub(crate) mod alone;
 pub(crate) mod batches;

@@ -4,10 +4,12 @@
 use std::sync::Arc;
 
 use idempotent_core::StoreError;
-use idempotent_sql::{TableName, group_commit::BatchCounts};
+use idempotent_sql::{
+    TableName,
+    group_commit::{BatchCounts, steps::Groups},
+};
 
 use crate::{
-    claim::batches::Groups,
     connect,
     engine::Engine,
     error::NAME,

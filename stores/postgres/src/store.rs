@@ -7,7 +7,7 @@ use bytes::Bytes;
 use sqlx::{PgPool, Postgres};
 
 use crate::{
-    claim::{self, batches::Groups, records},
+    claim::{self, records},
     connect::{self, pools::Pools},
     engine::{Engine, Resend},
     migrate,
@@ -28,7 +28,7 @@ use idempotent_core::{
     },
     store::{Administration, BatchSizes, Store, Transaction, TransactionClaim, Transactions},
 };
-use idempotent_sql::{fence, server::health::MAX_WAIT};
+use idempotent_sql::{fence, group_commit::steps::Groups, server::health::MAX_WAIT};
 
 /// A store in a Postgres database (version 12 or later), shared by every process that can reach it.
 ///

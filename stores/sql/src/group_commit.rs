@@ -24,6 +24,7 @@ pub use self::batches::{Batch, Batches, Reply};
 use super::pool::ACQUIRE_TIMEOUT;
 
 mod batches;
+pub mod steps;
 mod usual_time;
 
 use self::usual_time::UsualTime;

@@ -16,11 +16,15 @@ pub mod server;
 pub mod statement;
 pub mod steps;
 mod table;
+mod url;
 
 pub use error::{ClaimContention, MissingTable, UnsafeSetting};
 pub use migrations::{AppliedVersion, Migration, Migrations};
-pub use pool::{ConnectionLifecycle, ConnectionPool, Lifetime, PooledConnection, in_runtime};
+pub use pool::{
+    ConnectionLifecycle, ConnectionPool, Lifetime, PooledConnection, in_runtime, open_as_pool,
+};
 pub use row::{
     TimedRecord, claimed_from_row, fence, id_from_row, lease_from_row, record_from_row, snapshot,
 };
 pub use table::{Dialect, LogFacts, TableFacts, TableName, audit_columns, columns};
+pub use url::max_transactions;

@@ -53,11 +53,21 @@ pub trait ConnectionLifecycle<C: Connection>: Send + Sync {
     /// Opens a connection.
     async fn open(&self, options: &C::Options) -> Result<C, sqlx::Error>;
 
+    /// Reads what the store keeps with a connection that was just opened, and prepares its session.
+    async fn attachment(
+        &self,
+        _connection: &mut C,
+    ) -> Result<Option<Arc<dyn Any + Send + Sync>>, sqlx::Error> {
+        Ok(None)
+    }
+
     /// Acquires a connection from an application's pool.
     async fn acquire(
         &self,
         pool: &sqlx::Pool<C::Database>,
-    ) -> Result<PoolConnection<C::Database>, sqlx::Error>;
+    ) -> Result<PoolConnection<C::Database>, sqlx::Error> {
+        pool.acquire().await
+    }
 
     /// Whether the server responds on a connection.
     async fn responds(&self, connection: &mut C) -> bool;
@@ -111,13 +121,17 @@ impl<C: Connection> managed::Manager for ConnectionManager<C> {
     async fn create(&self) -> Result<OwnConnection<C>, sqlx::Error> {
         // Read before connecting, so that an epoch that begins meanwhile ends this connection too.
         let epoch = self.epoch();
-        let connection = match &self.lifecycle {
-            Some(lifecycle) => lifecycle.open(&self.options).await?,
+        let (connection, attachment) = match &self.lifecycle {
+            Some(lifecycle) => {
+                let mut connection = lifecycle.open(&self.options).await?;
+                let attachment = lifecycle.attachment(&mut connection).await?;
+                (connection, attachment)
+            }
             // Boxed here and below: keeps the futures of all calls small where a pooled connection
             // is free.
-            None => Box::pin(C::connect_with(&self.options)).await?,
+            None => (Box::pin(C::connect_with(&self.options)).await?, None),
         };
-        Ok(OwnConnection { connection: Some(connection), epoch, attachment: None })
+        Ok(OwnConnection { connection: Some(connection), epoch, attachment })
     }
 
     async fn recycle(
@@ -155,6 +169,28 @@ impl<C: Connection> ConnectionManager<C> {
 /// Refuses a call from outside a Tokio runtime, where timers would panic.
 pub fn in_runtime() -> Result<(), sqlx::Error> {
     Handle::try_current().map(drop).map_err(|_| sqlx::Error::Configuration(NoRuntime.into()))
+}
+
+/// Opens a connection as an application's pool does: only sqlx can call the pool's `after_connect`.
+/// A pool is made for it that opens nothing by itself, and is closed when the connection has left
+/// it.
+///
+/// # Errors
+/// As of the pool, which waits at most for `limit`.
+pub async fn open_as_pool<D: Database>(
+    pool: &sqlx::pool::PoolOptions<D>,
+    options: &<D::Connection as Connection>::Options,
+    limit: Duration,
+) -> Result<D::Connection, sqlx::Error> {
+    let pool = pool
+        .clone()
+        .min_connections(0)
+        .max_connections(1)
+        .max_lifetime(None)
+        .idle_timeout(None)
+        .acquire_timeout(pool.get_acquire_timeout().min(limit))
+        .connect_lazy_with(options.clone());
+    pool.acquire().await.map(PoolConnection::detach)
 }
 
 /// Logs that the application's pool has no free connection. The size is the application's setting,

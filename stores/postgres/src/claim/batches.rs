@@ -1,11 +1,7 @@
 //! Claims and completions that are executed in batches.
 
-use std::{
-    collections::{BTreeMap, HashMap, HashSet},
-    sync::Arc,
-};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
-use bytes::Bytes;
 use sqlx::PgConnection;
 
 use crate::{
@@ -13,16 +9,13 @@ use crate::{
     error::error_class,
     sql::statements::batches::{claim_batch, complete_batch},
 };
-use idempotent_core::{
-    Lease, RecordId,
-    protocol::{Claim, ClaimOutcome},
-    store::Effect,
-    transition::{self, Change},
-};
+use idempotent_core::{Lease, RecordId, store::Effect};
 use idempotent_sql::{
     PooledConnection, TimedRecord,
-    group_commit::{Batch, Batches, GroupCommit, GroupCommitLimits, GroupedStep, InBatch, Reply},
-    server::NoResponse,
+    group_commit::{
+        Batch, Batches, GroupCommitLimits, InBatch,
+        steps::{ClaimStep, Claimed, ClaimsOfKey, Completed, CompletionStep, by_key, fail, settle},
+    },
 };
 
 /// How many claims, and how many completions, are executed side by side before further ones are
@@ -37,54 +30,6 @@ pub(crate) const LIMITS: GroupCommitLimits =
 /// A recording of at least this many bytes is always written and read by a step alone: in a batch,
 /// it takes more of the server's time, and the other steps wait for it.
 pub(crate) const LARGE_RECORDING: usize = 64 << 10;
-/// About how many bytes a step sends beside its recording.
-const STEP_BYTES: usize = 256;
-
-/// The steps of one table that can be executed in batches.
-pub(crate) struct Groups {
-    pub(crate) claims: Arc<GroupCommit<ClaimStep, Claimed>>,
-    pub(crate) completions: Arc<GroupCommit<CompletionStep, Completed>>,
-}
-
-pub(crate) struct ClaimStep {
-    pub(crate) id: RecordId,
-    pub(crate) claim: Claim,
-}
-
-pub(crate) struct CompletionStep {
-    pub(crate) lease: Lease,
-    pub(crate) recording: Bytes,
-}
-
-impl GroupedStep for ClaimStep {
-    fn bytes(&self) -> usize {
-        STEP_BYTES
-    }
-}
-
-impl GroupedStep for CompletionStep {
-    fn bytes(&self) -> usize {
-        STEP_BYTES + self.recording.len()
-    }
-}
-
-impl Groups {
-    pub(crate) fn new(limits: GroupCommitLimits) -> Self {
-        Self { claims: GroupCommit::new(limits), completions: GroupCommit::new(limits) }
-    }
-
-    pub(crate) fn limits(&self) -> GroupCommitLimits {
-        self.claims.limits()
-    }
-}
-
-/// The outcome of a claim in a batch.
-pub(crate) type Claimed = Result<ClaimOutcome, NoResponse>;
-/// The outcome of a completion in a batch that has passed the fence.
-pub(crate) type Completed = Result<(), NoResponse>;
-/// The claims of one key in a batch.
-type ClaimsOfKey = Vec<(Claim, Reply<Claimed>)>;
-
 /// Executes batches of claims, which return recordings of at most `bytes` in all.
 pub(crate) async fn execute_claims(
     engine: Engine,
@@ -92,15 +37,12 @@ pub(crate) async fn execute_claims(
     mut batches: Batches<ClaimStep, Claimed>,
 ) {
     while let Some((connection, batch)) = batches.next(&engine.pools.batches).await {
-        let mut keys = BTreeMap::<_, ClaimsOfKey>::new();
-        for (ClaimStep { id, claim }, reply) in batch {
-            keys.entry(id).or_default().push((claim, reply));
-        }
+        let keys = by_key(batch);
         match claim_keys(&engine, connection, &keys, bytes).await {
             Ok(found) => keys.into_iter().for_each(|(id, claims)| settle(claims, found.get(&id))),
             Err(error) => {
                 let replies = keys.into_values().flatten().map(|(_, reply)| reply);
-                fail(&engine, "claim", replies, &error);
+                fail((&engine.names().table, "claim"), replies, &error, is_unknown(&error));
             }
         }
     }
@@ -142,7 +84,8 @@ pub(crate) async fn execute_completions(
                 }
             }
             Err(error) => {
-                fail(&engine, "complete", batch.into_iter().map(|(_, reply)| reply), &error);
+                let replies = batch.into_iter().map(|(_, reply)| reply);
+                fail((&engine.names().table, "complete"), replies, &error, is_unknown(&error));
             }
         }
     }
@@ -162,46 +105,6 @@ async fn complete_records(
     Ok(rows.iter().filter_map(|row| idempotent_sql::lease_from_row(row).ok()).collect())
 }
 
-/// Replies to the steps of a batch that failed. They are executed alone, so that only those fail
-/// that are at fault, unless the server is known not to respond.
-fn fail<T>(
-    engine: &Engine,
-    operation: &'static str,
-    replies: impl Iterator<Item = Reply<Result<T, NoResponse>>>,
-    error: &sqlx::Error,
-) {
-    let table = engine.names().table.as_str();
-    let down = NoResponse::of(error).filter(|failure| matches!(failure, NoResponse::Down));
-    if down.is_some() {
-        tracing::debug!(table, operation, %error, "a batch failed, and its steps fail");
-    } else {
-        tracing::debug!(table, operation, %error, "a batch failed; executing its steps alone");
-    }
-    let unknown = error_class(error).effect == Effect::Unknown;
-    for reply in replies {
-        reply.send(match down {
-            Some(failure) => InBatch::Done(Err(*failure)),
-            None if unknown => InBatch::Unknown,
-            None => InBatch::Alone,
-        });
-    }
-}
-
-/// Decides the claims of one key, from the record that the first of them found or, if it found
-/// none, has inserted.
-fn settle(claims: ClaimsOfKey, found: Option<&TimedRecord>) {
-    let Some((mut record, now)) = found.cloned() else {
-        // The statement has not written it.
-        return claims.into_iter().for_each(|(_, reply)| reply.send(InBatch::Alone));
-    };
-    for (claim, reply) in claims {
-        match transition::claim(record.as_ref(), &claim, now) {
-            (Change::Keep, outcome) => reply.send(InBatch::Done(Ok(outcome))),
-            (Change::Put(new), outcome) if record.is_none() => {
-                record = Some(new);
-                reply.send(InBatch::Done(Ok(outcome)));
-            }
-            (Change::Put(_) | Change::Remove, _) => reply.send(InBatch::Alone),
-        }
-    }
+fn is_unknown(error: &sqlx::Error) -> bool {
+    error_class(error).effect == Effect::Unknown
 }

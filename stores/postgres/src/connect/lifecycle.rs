@@ -24,17 +24,14 @@ use crate::{
     },
 };
 use idempotent_sql::{
-    ConnectionLifecycle, PooledConnection,
+    ConnectionLifecycle, PooledConnection, open_as_pool,
     server::{
         NoResponse,
-        health::{MAX_WAIT, ServerHealth},
+        health::{MAX_WAIT, PING_TIMEOUT, ServerHealth},
     },
 };
 
 type Manager = <Postgres as sqlx::Database>::TransactionManager;
-
-/// How long the server may take to respond to a ping.
-const PING_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The lifecycle of a store's connections.
 pub(crate) struct PgLifecycle {
@@ -55,20 +52,8 @@ impl Hooks {
         Self { options, settings: settings.collect() }
     }
 
-    /// Opens a connection as an application's pool does: only sqlx can call the pool's
-    /// `after_connect`. This pool opens nothing by itself, and is closed when the connection has
-    /// left it.
     async fn open(&self, options: &PgConnectOptions) -> Result<PgConnection, sqlx::Error> {
-        let pool = self
-            .options
-            .clone()
-            .min_connections(0)
-            .max_connections(1)
-            .max_lifetime(None)
-            .idle_timeout(None)
-            .acquire_timeout(self.options.get_acquire_timeout().min(RESPONSE_TIMEOUT))
-            .connect_lazy_with(options.clone());
-        let mut connection = pool.acquire().await.map(PoolConnection::detach)?;
+        let mut connection = open_as_pool(&self.options, options, RESPONSE_TIMEOUT).await?;
         if !self.settings.is_empty() {
             let set = sqlx::raw_sql(AssertSqlSafe(self.settings.clone()));
             set.execute(&mut connection).await?;
@@ -107,18 +92,7 @@ impl ConnectionLifecycle<PgConnection> for PgLifecycle {
     }
 
     async fn responds(&self, connection: &mut PgConnection) -> bool {
-        if self.health.is_down() {
-            return false;
-        }
-        match timeout(PING_TIMEOUT, connection.ping()).await {
-            Ok(pinged) => pinged.is_ok(),
-            Err(_) => {
-                // The other idle connections use the same network path and are presumed dead too.
-                self.health.invalidate_idle();
-                self.health.probe();
-                false
-            }
-        }
+        self.health.responds(connection).await
     }
 
     fn epoch(&self) -> u64 {

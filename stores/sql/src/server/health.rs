@@ -16,6 +16,7 @@ use std::{
 };
 
 use async_trait::async_trait;
+use sqlx::Connection;
 use tokio::{
     sync::watch,
     time::{Instant, sleep, timeout, timeout_at},
@@ -31,6 +32,8 @@ const PROBE_AFTER: Duration = Duration::from_millis(500);
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 /// The maximum time limit of a probe, to which it grows while probes fail.
 const MAX_PROBE_TIMEOUT: Duration = Duration::from_secs(4);
+/// How long the server may take to respond to a ping.
+pub const PING_TIMEOUT: Duration = Duration::from_secs(1);
 /// The average pause between two probes while the server is down.
 const PAUSE: Duration = Duration::from_millis(500);
 /// Longer waits are cut to this, so that no clock overflows, and no server setting, which is a
@@ -111,6 +114,22 @@ impl ServerHealth {
     /// Presumes all idle connections dead. Pending calls may still get their response.
     pub fn invalidate_idle(&self) {
         self.state.send_modify(|state| state.epoch += 1);
+    }
+
+    /// Whether the server responds to a ping on a connection.
+    pub async fn responds<C: Connection>(self: &Arc<Self>, connection: &mut C) -> bool {
+        if self.is_down() {
+            return false;
+        }
+        match timeout(PING_TIMEOUT, connection.ping()).await {
+            Ok(pinged) => pinged.is_ok(),
+            Err(_) => {
+                // The other idle connections use the same network path and are presumed dead too.
+                self.invalidate_idle();
+                self.probe();
+                false
+            }
+        }
     }
 
     /// Waits for the server's response to a call for at most `limit`.

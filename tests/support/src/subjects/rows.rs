@@ -22,6 +22,18 @@ const HISTORY_IN_POSTGRES: &str = "(
         ), 11, '0'), '' ORDER BY n), '')
     FROM generate_series(0, length(history) / 12 - 1) AS n)";
 
+/// The same in MySQL.
+const HISTORY_IN_MYSQL: &str = "(
+    SELECT COALESCE(GROUP_CONCAT(CONCAT(
+        SUBSTR(history, 12 * n + 1, 1),
+        LPAD(LOWER(HEX(CAST(CONV(SUBSTR(history, 12 * n + 2, 11), 16, 10) AS SIGNED) + {by})), 11, '0')
+    ) ORDER BY n SEPARATOR ''), '')
+    FROM (SELECT 0 AS n UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3 UNION ALL SELECT 4
+          UNION ALL SELECT 5 UNION ALL SELECT 6 UNION ALL SELECT 7 UNION ALL SELECT 8
+          UNION ALL SELECT 9 UNION ALL SELECT 10 UNION ALL SELECT 11 UNION ALL SELECT 12
+          UNION ALL SELECT 13 UNION ALL SELECT 14 UNION ALL SELECT 15) AS entries
+    WHERE 12 * n < LENGTH(history))";
+
 /// Assigns shifted times to the columns of a table in SQLite. The lease of an abandoned record
 /// ended in 1970 (0), and is not shifted.
 pub fn shifted_in_sqlite(by: i64) -> String {
@@ -31,6 +43,11 @@ pub fn shifted_in_sqlite(by: i64) -> String {
 /// The same in Postgres.
 pub fn shifted_in_postgres(by: i64) -> String {
     shifted(by, HISTORY_IN_POSTGRES)
+}
+
+/// The same in MySQL.
+pub fn shifted_in_mysql(by: i64) -> String {
+    shifted(by, HISTORY_IN_MYSQL)
 }
 
 fn shifted(by: i64, history: &str) -> String {

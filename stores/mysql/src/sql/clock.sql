@@ -1,0 +1,2 @@
+-- Returns the time.
+SELECT {now} AS now
