@@ -1,6 +1,7 @@
 //! The supplied stores, and everything needed to write a store.
 //!
-//! Each supplied store has a Cargo feature: `memory`, `sqlite`, `postgres` or `redis`. [`connect`]
+//! Each supplied store has a Cargo feature: `memory`, `sqlite`, `postgres`, `mysql`
+//! or `redis`. [`connect`]
 //! opens the store that a URL names.
 //!
 //! # Your own store
@@ -43,6 +44,8 @@ pub use idempotent_core::{
 };
 #[cfg(feature = "encrypt")]
 pub use idempotent_core::{Keyring, KeyringError, runtime::ResealedPage};
+#[cfg(feature = "mysql")]
+pub use idempotent_mysql::{MySqlOptions, MySqlStore};
 #[cfg(feature = "postgres")]
 pub use idempotent_postgres::{PostgresOptions, PostgresStore};
 #[cfg(feature = "redis")]

@@ -6,8 +6,10 @@ use clap::Parser as _;
 
 use self::{args::Arguments, failure::Failure, report::Report};
 
-#[cfg(not(any(feature = "sqlite", feature = "postgres", feature = "redis")))]
-compile_error!("enable the feature of a store: `sqlite`, `postgres`, `redis` or `redis-tls`");
+#[cfg(not(any(feature = "sqlite", feature = "postgres", feature = "mysql", feature = "redis")))]
+compile_error!(
+    "enable the feature of a store: `sqlite`, `postgres`, `mysql`, `redis` or `redis-tls`"
+);
 
 mod args;
 mod ask;

@@ -87,6 +87,8 @@ async fn open(
         "sqlite" => sqlite(url, arguments, needs).await,
         #[cfg(feature = "postgres")]
         "postgres" | "postgresql" => postgres(url, arguments, needs).await,
+        #[cfg(feature = "mysql")]
+        "mysql" | "mariadb" => mysql(url, arguments, needs).await,
         #[cfg(feature = "redis")]
         "redis" | "redis+sentinel" | "redis+cluster" => redis(url, arguments, needs).await,
         #[cfg(feature = "redis-tls")]
@@ -157,6 +159,25 @@ async fn postgres(
     }
     if let Some(partitions) = needs.partitions {
         options = options.partitions(partitions);
+    }
+    opened(options.connect(url).await)
+}
+
+#[cfg(feature = "mysql")]
+async fn mysql(
+    url: &str,
+    arguments: &ConnectionArguments,
+    needs: &Needs,
+) -> Result<Arc<dyn Store>, Failure> {
+    let others = [
+        ("--schema", arguments.schema.is_some()),
+        ("--key-prefix", arguments.key_prefix.is_some()),
+        ("--partitions", needs.partitions.is_some()),
+    ];
+    refuse("MySQL", &others)?;
+    let mut options = idempotent_mysql::MySqlStore::options();
+    if let Some(table) = &arguments.table {
+        options = options.table(table);
     }
     opened(options.connect(url).await)
 }

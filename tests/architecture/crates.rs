@@ -57,8 +57,21 @@ fn the_core_depends_on_no_http_crate_and_no_backend() {
 #[test]
 fn a_store_depends_on_no_framework_and_on_no_other_backend() {
     for (store, backend, others) in [
-        ("idempotent-sqlite", "sqlx-sqlite", &["sqlx-postgres", "redis", "rustls"][..]),
-        ("idempotent-postgres", "sqlx-postgres", &["sqlx-sqlite", "redis", "rustls"][..]),
+        (
+            "idempotent-sqlite",
+            "sqlx-sqlite",
+            &["sqlx-postgres", "sqlx-mysql", "redis", "rustls"][..],
+        ),
+        (
+            "idempotent-postgres",
+            "sqlx-postgres",
+            &["sqlx-sqlite", "sqlx-mysql", "redis", "rustls"][..],
+        ),
+        (
+            "idempotent-mysql",
+            "sqlx-mysql",
+            &["sqlx-sqlite", "sqlx-postgres", "redis", "rustls"][..],
+        ),
         ("idempotent-redis", "redis", &["sqlx", "sqlx-core", "deadpool"][..]),
     ] {
         for edges in ["normal", "normal,build,dev"] {
@@ -114,7 +127,8 @@ fn published_crates_depend_on_no_test_only_crate() {
         &tree(&["-p", "idempotent-core", "--features", "memory,encrypt,conformance"]),
         TEST_ONLY,
     );
-    let features = "memory,sqlite,postgres,redis,redis-tls,conformance,identity,httpauth,encrypt";
+    let features =
+        "memory,sqlite,postgres,mysql,redis,redis-tls,conformance,identity,httpauth,encrypt";
     assert_without(&tree(&["-p", "idempotent-actix", "--features", features]), TEST_ONLY);
     let others = ["macros", "http", "client", "cli", "console", "test"];
     for package in others.map(|name| format!("idempotent-{name}")) {

@@ -76,6 +76,22 @@ const SQLITE: &[&str] = &[
     "error",
 ];
 
+/// The modules at the root of `idempotent-mysql`. Each may use those that are listed below it.
+const MYSQL: &[&str] = &[
+    "internals",
+    "store",
+    "options",
+    "administration",
+    "migrate",
+    "transaction",
+    "claim",
+    "engine",
+    "connect",
+    "sql",
+    "server",
+    "error",
+];
+
 /// The modules at the root of `idempotent-redis`. Each may use those that are listed below it.
 const REDIS: &[&str] = &[
     "internals",
@@ -285,6 +301,7 @@ fn modules_at_the_root_use_only_those_below() {
         ("idempotent-core", CORE, 40),
         ("stores/sqlite", SQLITE, 15),
         ("stores/postgres", POSTGRES, 25),
+        ("stores/mysql", MYSQL, 20),
         ("stores/redis", REDIS, 20),
         ("idempotent-http", HTTP, 1),
         ("idempotent-actix", ACTIX, 20),
@@ -301,7 +318,7 @@ fn modules_at_the_root_use_only_those_below() {
 #[test]
 fn modules_of_the_runtime_and_of_the_stores_use_none_that_contains_them() {
     assert_none_uses_its_parent("idempotent-core", "runtime");
-    for store in ["sqlite", "postgres", "redis"] {
+    for store in ["sqlite", "postgres", "mysql", "redis"] {
         assert_none_uses_its_parent(&format!("stores/{store}"), "");
     }
 }
@@ -313,6 +330,7 @@ fn modules_have_no_cycles() {
         "stores/sql",
         "stores/sqlite",
         "stores/postgres",
+        "stores/mysql",
         "stores/redis",
         "idempotent-http",
         "idempotent-actix",

@@ -2,12 +2,13 @@
 
 use crate::cargo;
 
-const PUBLISHED: [&str; 12] = [
+const PUBLISHED: [&str; 13] = [
     "idempotent-core",
     "idempotent-http",
     "idempotent-sql",
     "idempotent-sqlite",
     "idempotent-postgres",
+    "idempotent-mysql",
     "idempotent-redis",
     "idempotent-macros",
     "idempotent-actix",

@@ -9,12 +9,19 @@ use sqlx::{
     sqlite::{SqliteConnectOptions, SqlitePoolOptions},
 };
 
+#[cfg(feature = "mysql")]
+#[path = "accounts/mysql.rs"]
+mod mysql;
+
 /// The database of the accounts. It requires a store with transactions.
 pub(crate) enum Accounts {
     /// With `sqlite:`.
     Sqlite(SqlitePool),
     /// With `postgres:`.
     Postgres(PgPool),
+    /// With `mysql:` or `mariadb:`.
+    #[cfg(feature = "mysql")]
+    MySql(sqlx::MySqlPool),
     /// With every other store.
     Unsupported,
 }
@@ -44,6 +51,8 @@ impl Accounts {
                 }
                 Ok(Self::Postgres(pool))
             }
+            #[cfg(feature = "mysql")]
+            "mysql" | "mariadb" => mysql::open(store).await.map(Self::MySql),
             _ => Ok(Self::Unsupported),
         }
     }
@@ -51,13 +60,11 @@ impl Accounts {
     /// A description for the summary at start.
     pub(crate) const fn description(&self) -> &'static str {
         match self {
-            Self::Sqlite(_) | Self::Postgres(_) => {
-                "between the accounts alice, bob, carol and dave, in the store"
-            }
             Self::Unsupported => {
-                "none: they share a transaction with the store, which must be `sqlite:` or \
-                 `postgres:`"
+                "none: they share a transaction with the store, which must be `sqlite:`, \
+                 `postgres:` or `mysql:`"
             }
+            _ => "between the accounts alice, bob, carol and dave, in the store",
         }
     }
 }
@@ -73,7 +80,7 @@ pub(crate) struct Booking<'a> {
 }
 
 /// A database with accounts and transfers. The statements are the same on SQLite and Postgres; only
-/// the types of the connections differ.
+/// the types of the connections differ. MySQL returns no row of an `UPDATE`.
 pub(crate) trait TransferDatabase: Database {
     /// Adds an amount, which may be negative, to a balance. Returns the new balance, or `None` if
     /// the account does not exist or its balance would be negative.

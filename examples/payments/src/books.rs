@@ -4,6 +4,8 @@ use std::future::{Ready, ready};
 
 use actix_web::{Error, FromRequest, HttpRequest, Result, dev::Payload, web::Data};
 use idempotent_actix::{Operation, Tx, scope::IgnoresCaller};
+#[cfg(feature = "mysql")]
+use sqlx::MySql;
 use sqlx::{Database, Postgres, Sqlite};
 
 use crate::{accounts::Accounts, error::ApiError, ledger::Ledger};
@@ -24,6 +26,8 @@ pub(crate) struct Entry<'a> {
 pub(crate) enum Books {
     Sqlite(Tx<Sqlite>),
     Postgres(Tx<Postgres>),
+    #[cfg(feature = "mysql")]
+    MySql(Tx<MySql>),
     Ledger(Data<Ledger>),
 }
 
@@ -33,6 +37,8 @@ impl Books {
         match self {
             Self::Sqlite(tx) => enter_in(tx, operation, entry).await,
             Self::Postgres(tx) => enter_in(tx, operation, entry).await,
+            #[cfg(feature = "mysql")]
+            Self::MySql(tx) => enter_in(tx, operation, entry).await,
             Self::Ledger(ledger) => {
                 operation.step("entry").run(|_| ledger.insert_entry(entry)).await?;
                 operation.step("receipt").run(|_| ledger.insert_receipt(entry)).await
@@ -68,6 +74,10 @@ impl FromRequest for Books {
             Some(Accounts::Postgres(_)) => {
                 Tx::from_request(request, payload).into_inner().map(Self::Postgres)
             }
+            #[cfg(feature = "mysql")]
+            Some(Accounts::MySql(_)) => {
+                Tx::from_request(request, payload).into_inner().map(Self::MySql)
+            }
             Some(Accounts::Unsupported) | None => {
                 Data::from_request(request, payload).into_inner().map(Self::Ledger)
             }
@@ -85,15 +95,13 @@ trait BooksDatabase: Database {
 }
 
 macro_rules! impl_books_database {
-    ($($database:ty)*) => {
+    ($($database:ty, $entry:literal, $receipt:literal;)*) => {
         $(impl BooksDatabase for $database {
             async fn insert_entry(
                 connection: &mut Self::Connection,
                 entry: &Entry<'_>,
             ) -> Result<()> {
-                let insert = "INSERT INTO entries (payment, charge, amount, currency)
-                              VALUES ($1, $2, $3, $4)";
-                sqlx::query(insert)
+                sqlx::query($entry)
                     .bind(entry.payment)
                     .bind(entry.charge)
                     .bind(entry.amount)
@@ -108,7 +116,7 @@ macro_rules! impl_books_database {
                 connection: &mut Self::Connection,
                 entry: &Entry<'_>,
             ) -> Result<()> {
-                sqlx::query("INSERT INTO receipts (payment) VALUES ($1)")
+                sqlx::query($receipt)
                     .bind(entry.payment)
                     .execute(connection)
                     .await
@@ -119,4 +127,17 @@ macro_rules! impl_books_database {
     };
 }
 
-impl_books_database! { Sqlite Postgres }
+impl_books_database! {
+    Sqlite,
+    "INSERT INTO entries (payment, charge, amount, currency) VALUES ($1, $2, $3, $4)",
+    "INSERT INTO receipts (payment) VALUES ($1)";
+    Postgres,
+    "INSERT INTO entries (payment, charge, amount, currency) VALUES ($1, $2, $3, $4)",
+    "INSERT INTO receipts (payment) VALUES ($1)";
+}
+#[cfg(feature = "mysql")]
+impl_books_database! {
+    MySql,
+    "INSERT INTO entries (payment, charge, amount, currency) VALUES (?, ?, ?, ?)",
+    "INSERT INTO receipts (payment) VALUES (?)";
+}

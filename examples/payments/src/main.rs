@@ -160,8 +160,8 @@ struct Arguments {
     /// The address to listen on; port 0 selects a free port
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
     listen: String,
-    /// The store of the idempotency records: `sqlite:FILE`, `memory:`, `postgres://…` or
-    /// `redis://…`
+    /// The store of the idempotency records: `sqlite:FILE`, `memory:`, `postgres://…`,
+    /// `redis://…` or, with the feature `mysql`, `mysql://…`
     #[arg(long, value_name = "URL", default_value = "sqlite:payments.db")]
     store: String,
     /// The SQLite file of payments and refunds; by default the store's own file, or payments.db.

@@ -10,11 +10,12 @@ use idempotent_core::{Store, store::url::scheme};
 /// * `memory:`
 /// * `sqlite:FILE` or `sqlite://FILE`
 /// * `postgres://USER@HOST/DATABASE` or `postgresql://…`
+/// * `mysql://USER@HOST/DATABASE` or `mariadb://…`
 /// * `redis://…`, `redis+sentinel://…` or `redis+cluster://…`; with TLS `rediss` instead of `redis`
 ///
 /// Each store needs the Cargo feature of its name; TLS for Redis needs `redis-tls`.
-/// `SqliteStore::connect`, `PostgresStore::connect` and `RedisStore::connect` document the
-/// parameters of their URLs.
+/// `SqliteStore::connect`, `PostgresStore::connect`, `MySqlStore::connect` and
+/// `RedisStore::connect` document the parameters of their URLs.
 ///
 /// Call [`migrate`](Store::migrate) on the store before the first claim.
 ///
@@ -49,6 +50,11 @@ pub async fn connect(url: &str) -> Result<Arc<dyn Store>, ConnectError> {
             let store = idempotent_postgres::PostgresStore::connect(url).await;
             store.map(|store| Arc::new(store) as Arc<dyn Store>).map_err(ConnectError::Store)
         }
+        #[cfg(feature = "mysql")]
+        "mysql" | "mariadb" => {
+            let store = idempotent_mysql::MySqlStore::connect(url).await;
+            store.map(|store| Arc::new(store) as Arc<dyn Store>).map_err(ConnectError::Store)
+        }
         #[cfg(feature = "redis")]
         "redis" | "redis+sentinel" | "redis+cluster" => redis(url).await,
         #[cfg(feature = "redis-tls")]
@@ -69,7 +75,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_unknown_scheme_is_named_and_nothing_else_of_the_url() {
-        let error = connect("mysql://user:hunter2@host/db").await.map(drop).unwrap_err();
+        let error = connect("oracle://user:hunter2@host/db").await.map(drop).unwrap_err();
         assert!(matches!(error, ConnectError::UnknownScheme { .. }), "{error:?}");
         assert!(!format!("{error:?} {error}").contains("hunter2"));
     }

@@ -12,10 +12,8 @@ use self::lifecycle::{Kind, MySqlLifecycle};
 use crate::{
     error::connect_error,
     server::{
-        self, Server,
-        io_thread::IO_THREAD,
-        probe::MySqlProbe,
-        timeouts::{RESPONSE_TIMEOUT, SHORT_STATEMENT_SECONDS, STATEMENT_SECONDS},
+        self, Server, SessionLimits, io_thread::IO_THREAD, probe::MySqlProbe,
+        timeouts::RESPONSE_TIMEOUT,
     },
 };
 use idempotent_core::StoreError;
@@ -33,8 +31,8 @@ const STEP_CONNECTIONS: usize = 8;
 /// The connections for batches: one batch of claims and one of completions at a time, and others
 /// while these are late.
 const BATCH_CONNECTIONS: usize = 4;
-/// The connections for renewals: one, and more while a renewal is late.
-const RENEWAL_CONNECTIONS: usize = 3;
+/// The connections for renewals and for purges: one each, and more while a renewal is late.
+const RENEWAL_CONNECTIONS: usize = 4;
 /// How many statements each session keeps prepared: those for one to 64 items among them.
 const PREPARED: usize = 256;
 const LIFETIME: Lifetime = Lifetime {
@@ -47,7 +45,7 @@ const LIFETIME: Lifetime = Lifetime {
 pub(crate) struct Pools {
     pub(crate) steps: ConnectionPool<MySqlConnection>,
     pub(crate) batches: ConnectionPool<MySqlConnection>,
-    /// Connections for renewals only, however busy the others are.
+    /// Connections for renewals and purges only, however busy the others are.
     pub(crate) renewals: ConnectionPool<MySqlConnection>,
     /// Connections that handlers keep while they run.
     pub(crate) transactions: ConnectionPool<MySqlConnection>,
@@ -94,11 +92,11 @@ pub(crate) async fn connect(
         ConnectionPool::with_lifecycle(max_size, own, LIFETIME, Some(Arc::new(lifecycle)))
             .map_err(connect_error)
     };
-    let own = |seconds| Kind::Own(server.flavor.session_settings(seconds).into());
+    let own = |limits| Kind::Own(server.flavor.session_settings(limits).into());
     Ok(Pools {
-        steps: pool(STEP_CONNECTIONS, own(STATEMENT_SECONDS))?,
-        batches: pool(BATCH_CONNECTIONS, own(SHORT_STATEMENT_SECONDS))?,
-        renewals: pool(RENEWAL_CONNECTIONS, own(SHORT_STATEMENT_SECONDS))?,
+        steps: pool(STEP_CONNECTIONS, own(SessionLimits::STEP))?,
+        batches: pool(BATCH_CONNECTIONS, own(SessionLimits::BATCH))?,
+        renewals: pool(RENEWAL_CONNECTIONS, own(SessionLimits::SKIPPING))?,
         transactions: pool(max_transactions.get().into(), Kind::Handlers)?,
         server,
         health,

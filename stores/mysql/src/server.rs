@@ -2,6 +2,7 @@
 
 use sqlx::{MySqlConnection, Row as _, mysql::MySqlRow};
 
+use self::timeouts::{SHORT_STATEMENT_SECONDS, STATEMENT_SECONDS};
 use crate::error::{NAME, connect_error, store_error};
 use idempotent_core::StoreError;
 use idempotent_sql::{TableName, UnsafeSetting};
@@ -30,19 +31,18 @@ pub(crate) enum Flavor {
 const MODE: &str = "STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION";
 
 impl Flavor {
-    /// The settings of a session that only the store uses, whose statements may take so many
-    /// seconds.
-    pub(crate) fn session_settings(self, seconds: u32) -> String {
+    /// The settings of a session that only the store uses.
+    pub(crate) fn session_settings(self, limits: SessionLimits) -> String {
+        let SessionLimits { statement, lock } = limits;
         let common = format!(
             "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE; \
              SET SESSION autocommit = 1, time_zone = '+00:00', sql_mode = '{MODE}', \
              sql_safe_updates = 0, lock_wait_timeout = 1"
         );
         match self {
-            // Zero: a locked record is not waited for, but asked for again.
-            Self::MariaDb => {
-                format!("{common}, innodb_lock_wait_timeout = 0, max_statement_time = {seconds}; ")
-            }
+            Self::MariaDb => format!(
+                "{common}, innodb_lock_wait_timeout = {lock}, max_statement_time = {statement}; "
+            ),
             Self::MySql => format!("{common}, innodb_lock_wait_timeout = 1; "),
         }
     }
@@ -63,6 +63,23 @@ impl Flavor {
             }
         }
     }
+}
+
+/// How long a statement may take on a MariaDB server, in seconds.
+#[derive(Clone, Copy)]
+pub(crate) struct SessionLimits {
+    /// In all.
+    statement: u32,
+    /// Until a lock is free. With 0, a locked record is not waited for, but asked for again.
+    lock: u32,
+}
+
+impl SessionLimits {
+    pub(crate) const STEP: Self = Self { statement: STATEMENT_SECONDS, lock: 0 };
+    pub(crate) const BATCH: Self = Self { statement: SHORT_STATEMENT_SECONDS, lock: 0 };
+    /// For statements with `SKIP LOCKED`. If a lock may not be waited for at all, the server rolls
+    /// back the transaction of one that has skipped a record, and reports that by its `COMMIT`.
+    pub(crate) const SKIPPING: Self = Self { statement: SHORT_STATEMENT_SECONDS, lock: 1 };
 }
 
 /// What the store has found out about the server.

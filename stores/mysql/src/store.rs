@@ -152,7 +152,7 @@ impl MySqlOptions {
     /// Creates a store that opens its connections as a pool of the application does: with the
     /// pool's options, and its `after_connect`. The pool's `max_connections` is the number of
     /// handlers that can have a transaction, unless [`max_transactions`](Self::max_transactions) is
-    /// set; up to 15 connections more are for claims, completions and renewals. None is shared with
+    /// set; up to 16 connections more are for claims, completions and renewals. None is shared with
     /// the pool: what the application leaves in a session would otherwise be in the way of claims.
     ///
     /// The application must build the pool with the same sqlx version (0.9) as this crate.

@@ -11,3 +11,5 @@
 )]
 
 mod conformance;
+mod contention;
+mod helpers;

@@ -5,11 +5,13 @@ use std::{error::Error as _, fmt};
 use crate::error::StoreError;
 
 /// The URL schemes, each with the Cargo feature of its store.
-const KNOWN: [(&str, &str); 10] = [
+const KNOWN: [(&str, &str); 12] = [
     ("memory", "memory"),
     ("sqlite", "sqlite"),
     ("postgres", "postgres"),
     ("postgresql", "postgres"),
+    ("mysql", "mysql"),
+    ("mariadb", "mysql"),
     ("redis", "redis"),
     ("redis+sentinel", "redis"),
     ("redis+cluster", "redis"),
@@ -114,7 +116,7 @@ mod tests {
             let named = [known, feature].map(|name| message.contains(&format!("`{name}")));
             assert_eq!(named, [true; 2], "{message}");
         }
-        let error = ConnectError::unavailable("mysql");
+        let error = ConnectError::unavailable("oracle");
         assert!(matches!(error, ConnectError::UnknownScheme { .. }), "{error:?}");
     }
 

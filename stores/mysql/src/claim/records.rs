@@ -133,7 +133,7 @@ pub(crate) async fn purge(engine: &Engine, limit: u32) -> Result<u64, StoreError
     let steps = &statements.steps;
     let changed = async |find, change| {
         let work = ChangeLocked { find, change };
-        let changed = engine.transaction(&engine.pools.steps, Resend::Always, &work).await;
+        let changed = engine.transaction(&engine.pools.renewals, Resend::Always, &work).await;
         changed.map_err(|error| engine.store_error("purge", error))
     };
     let find = steps.purge(limit).with_values(at());
