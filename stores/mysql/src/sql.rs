@@ -119,6 +119,8 @@ pub(crate) struct Statements {
     pub(crate) shorten_locked: Repeated,
     pub(crate) clock: Positional,
     pub(crate) before: Positional,
+    /// Shows whether the name of the table means a temporary table.
+    pub(crate) shown: String,
     start_over: Positional,
     renew_own: Positional,
     log: Positional,
@@ -155,6 +157,7 @@ impl Statements {
             shorten_locked: names.repeated(&texts.shorten_locked),
             clock: names.filled(&texts.clock),
             before: names.filled(&texts.before),
+            shown: names.fill("SHOW CREATE TABLE {schema}`{table}`"),
             start_over: names.filled(&texts.start_over),
             renew_own: names.filled(&texts.renew_own),
             log: names.filled(&texts.log),

@@ -12,4 +12,10 @@
 
 mod conformance;
 mod contention;
+mod dropped_handlers;
 mod helpers;
+mod misused_transactions;
+mod opening;
+mod outages;
+mod pooler;
+mod transaction_claims;

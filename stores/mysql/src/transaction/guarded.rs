@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sqlx::{Connection, Database, MySqlConnection};
+use sqlx::{Connection, Database, MySqlConnection, Row as _, mysql::MySqlRow};
 use sqlx_core::transaction::TransactionManager as _;
 use tokio::time::timeout;
 
@@ -141,8 +141,15 @@ impl GuardedTransaction {
             self.close();
             return Err(StoreError::permanent(NAME, operation, Ended));
         }
-        let proof = self.xid.prove();
-        self.send(proof).await.map_err(|error| self.failed(operation, error))?;
+        let proof = format!("{}; {}", self.xid.prove(), self.statements.shown);
+        let health = self.health.clone();
+        let proved = message(proof).fetch_all(self.own_connection());
+        let rows = health.exchange(RESPONSE_TIMEOUT, proved).await;
+        let rows = rows.map_err(|error| self.failed(operation, error))?;
+        if !rows.last().is_some_and(is_permanent_table) {
+            self.close();
+            return Err(StoreError::permanent(NAME, operation, Shadowed));
+        }
         self.unverified = false;
         Ok(())
     }
@@ -251,6 +258,13 @@ impl GuardedTransaction {
     }
 }
 
+/// Whether the row of `SHOW CREATE TABLE` is that of the table of the records. The server finds a
+/// temporary table of the session first, even by a name with a database.
+fn is_permanent_table(row: &MySqlRow) -> bool {
+    let statement = row.try_get::<Vec<u8>, _>(1);
+    statement.is_ok_and(|text| text.starts_with(b"CREATE TABLE "))
+}
+
 impl Drop for GuardedTransaction {
     fn drop(&mut self) {
         let connection = self.connection.take();
@@ -265,3 +279,8 @@ impl Drop for GuardedTransaction {
      deadlock"
 )]
 struct Ended;
+
+/// The name of the table of the records means a temporary table.
+#[derive(Debug, thiserror::Error)]
+#[error("the handler created a temporary table of the name of the table of the records")]
+struct Shadowed;
