@@ -10,6 +10,7 @@
 )]
 
 mod crates;
+mod features;
 mod guides;
 mod modules;
 mod packages;

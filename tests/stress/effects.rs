@@ -12,6 +12,8 @@ const OWNERS: &str = "SELECT owner FROM effects WHERE id = $1";
 pub(super) enum Effects {
     Sqlite(SqlitePool),
     Postgres(PgPool),
+    #[cfg(feature = "mysql")]
+    MySql(sqlx::MySqlPool),
 }
 
 impl Effects {
@@ -25,6 +27,15 @@ impl Effects {
         let pool = PgPool::connect(url).await.unwrap();
         sqlx::raw_sql(CREATE).execute(&pool).await.unwrap();
         Self::Postgres(pool)
+    }
+
+    #[cfg(feature = "mysql")]
+    pub(super) async fn mysql(url: &str) -> Self {
+        let pool = sqlx::MySqlPool::connect(url).await.unwrap();
+        let create = "CREATE TABLE IF NOT EXISTS effects \
+            (id CHAR(64) NOT NULL, owner CHAR(32) NOT NULL, KEY (id)) ENGINE = InnoDB";
+        sqlx::raw_sql(create).execute(&pool).await.unwrap();
+        Self::MySql(pool)
     }
 
     /// Writes the effect of an attempt, in its transaction.
@@ -52,6 +63,12 @@ impl Effects {
                     .map(drop)
                     .unwrap();
             }
+            #[cfg(feature = "mysql")]
+            Self::MySql(_) => {
+                let connection = connection.downcast_mut::<sqlx::MySqlConnection>().unwrap();
+                let insert = sqlx::query("INSERT INTO effects (id, owner) VALUES (?, ?)");
+                insert.bind(id).bind(owner).execute(connection).await.map(drop).unwrap();
+            }
         }
     }
 
@@ -64,6 +81,11 @@ impl Effects {
             }
             Self::Postgres(pool) => {
                 sqlx::query_scalar(OWNERS).bind(id).fetch_all(pool).await.unwrap()
+            }
+            #[cfg(feature = "mysql")]
+            Self::MySql(pool) => {
+                let owners = sqlx::query_scalar("SELECT owner FROM effects WHERE id = ?");
+                owners.bind(id).fetch_all(pool).await.unwrap()
             }
         }
     }

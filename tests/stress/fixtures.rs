@@ -80,6 +80,18 @@ impl Fixture {
         Self::new(stores, ()).with(Effects::postgres(&url).await)
     }
 
+    #[cfg(feature = "mysql")]
+    pub(super) async fn mysql() -> Self {
+        use idempotent_mysql::{MySqlStore, internals::batched_mysql};
+        let url = test_support::servers::mariadb::database().await;
+        let stores = [
+            MySqlStore::options().group_commit(false).connect(&url).await.unwrap(),
+            batched_mysql(MySqlStore::connect(&url).await.unwrap()),
+        ];
+        Store::migrate(&stores[0]).await.unwrap();
+        Self::new(stores, ()).with(Effects::mysql(&url).await)
+    }
+
     pub(super) async fn redis() -> Self {
         let (server, prefix) = (Redis::start(), format!("{}:", unique()));
         let [first, second] = [server.open(&prefix).await, server.open(&prefix).await];

@@ -281,3 +281,9 @@ async fn the_postgres_store_is_linearizable() {
 async fn the_redis_store_is_linearizable() {
     check(Fixture::redis().await).await;
 }
+
+#[cfg(feature = "mysql")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn the_mysql_store_is_linearizable() {
+    check(Fixture::mysql().await).await;
+}

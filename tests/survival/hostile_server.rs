@@ -102,6 +102,36 @@ impl Hostile for Postgres {
     }
 }
 
+#[cfg(feature = "mysql")]
+impl Hostile for sqlx::MySql {
+    const ACTS: &'static [Act] = &[
+        Send(&["BEGIN"]),
+        Send(&["COMMIT"]),
+        Send(&["ROLLBACK"]),
+        Send(&["COMMIT", "BEGIN"]),
+        Send(&["COMMIT AND CHAIN"]),
+        Send(&["CREATE TABLE others (n int)"]),
+        Send(&["SET autocommit = 0"]),
+        Send(&["INSERT INTO accounts VALUES ('alice', 0)"]),
+        Send(&["SAVEPOINT idempotent_effects"]),
+        Send(&["CREATE TEMPORARY TABLE mine (n int)"]),
+        Send(&["CREATE TEMPORARY TABLE idempotency_records AS SELECT * FROM idempotency_records"]),
+        Send(&["SET SESSION max_statement_time = 0.001", "SELECT SLEEP(1)"]),
+        Send(&["SET SESSION TRANSACTION READ ONLY"]),
+        Send(&["KILL QUERY CONNECTION_ID()"]),
+        Send(&["KILL CONNECTION_ID()"]),
+        Drop("SELECT SLEEP(0.005)"),
+        Refuse,
+    ];
+
+    async fn send(
+        connection: &mut Self::Connection,
+        text: &'static str,
+    ) -> Result<(), sqlx::Error> {
+        sqlx::raw_sql(text).execute(connection).await.map(drop)
+    }
+}
+
 /// The parameters of a transfer.
 #[derive(Deserialize)]
 struct Order {
@@ -183,6 +213,8 @@ fn routes(config: &mut ServiceConfig, accounts: &Accounts) {
     match accounts {
         Accounts::Sqlite(pool) => routes_on(config, pool),
         Accounts::Postgres(pool) => routes_on(config, pool),
+        #[cfg(feature = "mysql")]
+        Accounts::MySql(pool) => routes_on(config, pool),
         Accounts::Unsupported => {}
     }
 }

@@ -59,12 +59,11 @@ impl Accounts {
 
     /// A description for the summary at start.
     pub(crate) const fn description(&self) -> &'static str {
-        match self {
-            Self::Unsupported => {
-                "none: they share a transaction with the store, which must be `sqlite:`, \
-                 `postgres:` or `mysql:`"
-            }
-            _ => "between the accounts alice, bob, carol and dave, in the store",
+        if matches!(self, Self::Unsupported) {
+            "none: they share a transaction with the store, which must be `sqlite:`, `postgres:` \
+             or `mysql:`"
+        } else {
+            "between the accounts alice, bob, carol and dave, in the store"
         }
     }
 }

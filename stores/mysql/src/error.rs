@@ -114,11 +114,14 @@ fn without_values(error: sqlx::Error) -> BoxedError {
             let message = without_quotes(reply.message());
             Box::new(ServerError { number: reply.number(), state, message })
         }
-        None => match error {
-            sqlx::Error::AnyDriverError(own) => own,
-            error => error.into(),
-        },
+        None if matches!(error, sqlx::Error::AnyDriverError(_)) => own(error),
+        None => error.into(),
     }
+}
+
+/// The store's own error in an error of the driver.
+fn own(error: sqlx::Error) -> BoxedError {
+    if let sqlx::Error::AnyDriverError(own) = error { own } else { error.into() }
 }
 
 /// Removes what a message quotes with `'`, but for the names of users and tables.

@@ -88,3 +88,23 @@ async fn under_the_hammer_the_postgres_store_commits_one_effect_with_each_comple
 async fn under_the_hammer_the_postgres_store_commits_one_effect_per_claim_in_its_transaction() {
     run_hammer(IN_TRANSACTION, Fixture::postgres().await, EXPECTED_IN_TRANSACTION).await;
 }
+
+#[cfg(feature = "mysql")]
+mod mysql {
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn under_the_hammer_the_store_completes_each_key_once() {
+        run_hammer(Hammer::FULL, Fixture::mysql().await.without_effects(), EXPECTED).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn under_the_hammer_the_store_commits_one_effect_with_each_completion() {
+        run_hammer(Hammer::FULL, Fixture::mysql().await, EXPECTED).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn under_the_hammer_the_store_commits_one_effect_per_claim_in_its_transaction() {
+        run_hammer(IN_TRANSACTION, Fixture::mysql().await, EXPECTED_IN_TRANSACTION).await;
+    }
+}

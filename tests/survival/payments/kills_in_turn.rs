@@ -91,7 +91,7 @@ fn kill_at_each_message(records: Records) {
     ];
     println!("{facts:?}");
     if is_long_run() {
-        let store = if setup.files.is_postgres() { "Postgres" } else { "SQLite" };
+        let store = setup.files.database();
         results::write(Table::InTurn, &[format!("`{store}`")], &facts);
     }
 }

@@ -29,6 +29,9 @@ pub(crate) enum Records {
     Sqlite,
     /// A Postgres database, by its URL.
     Postgres(String),
+    /// A MariaDB database, by its URL.
+    #[cfg(feature = "mysql")]
+    MySql(String),
     /// A Redis server.
     Redis(Arc<Server>),
     /// A server that the test stops and starts, by its URL.
@@ -48,6 +51,12 @@ impl Records {
         Self::Postgres(format!("{server}/{name}?{parameters}"))
     }
 
+    /// A new database on the server that the tests share.
+    #[cfg(feature = "mysql")]
+    pub(crate) fn mysql() -> Self {
+        Self::MySql(wait(test_support::servers::mariadb::database()))
+    }
+
     /// A new server.
     pub(crate) fn redis() -> Self {
         Self::Redis(Arc::new(Server::start(IN_MEMORY)))
@@ -58,6 +67,8 @@ impl Records {
         match self {
             Self::Ledger | Self::Sqlite => format!("sqlite:{}", self.file(directory).display()),
             Self::Postgres(url) | Self::External(url) => url.clone(),
+            #[cfg(feature = "mysql")]
+            Self::MySql(url) => url.clone(),
             Self::Redis(server) => server.url(),
         }
     }
@@ -72,6 +83,10 @@ impl Records {
             Self::Redis(server) => server.advance(LEASE),
             Self::External(_) => panic!("the leases of this store cannot be expired"),
             Self::Ledger | Self::Sqlite | Self::Postgres(_) => {
+                assert!(self.expire_leases(directory) > 0, "no record was changed");
+            }
+            #[cfg(feature = "mysql")]
+            Self::MySql(_) => {
                 assert!(self.expire_leases(directory) > 0, "no record was changed");
             }
         }
@@ -92,6 +107,13 @@ impl Records {
                      (SELECT id FROM idempotency_records WHERE state = 1 \
                       FOR NO KEY UPDATE SKIP LOCKED)",
             ),
+            #[cfg(feature = "mysql")]
+            Self::MySql(url) => on_mysql(
+                url,
+                "UPDATE idempotency_records SET lease_until = 0 WHERE id IN (SELECT id FROM
+                     (SELECT id FROM idempotency_records WHERE state = 1 \
+                      FOR UPDATE SKIP LOCKED) AS free)",
+            ),
             Self::Redis(_) | Self::External(_) => {
                 panic!("the leases of this store cannot be expired one by one")
             }
@@ -105,6 +127,8 @@ impl Records {
         match self {
             Self::Ledger | Self::Sqlite => change(&self.file(directory), expire),
             Self::Postgres(url) => on_postgres(url, expire),
+            #[cfg(feature = "mysql")]
+            Self::MySql(url) => on_mysql(url, expire),
             Self::Redis(_) | Self::External(_) => panic!("only SQL stores purge"),
         };
         wait(async {
@@ -140,6 +164,16 @@ impl Records {
                 connection.close().await.unwrap();
                 found
             }),
+            #[cfg(feature = "mysql")]
+            Self::MySql(url) => wait(async {
+                use sqlx::SqlSafeStr as _;
+                let text = query.into_sql_str().as_str().replace("AS text", "AS char");
+                let mut connection = sqlx::MySqlConnection::connect(url).await.unwrap();
+                let found = sqlx::query_scalar(AssertSqlSafe(text));
+                let found = found.fetch_all(&mut connection).await.unwrap();
+                connection.close().await.unwrap();
+                found
+            }),
             Self::Redis(_) | Self::External(_) => panic!("this store cannot be queried with SQL"),
         }
     }
@@ -149,6 +183,20 @@ impl Records {
 fn on_postgres(url: &str, statement: &str) -> u64 {
     wait(async {
         let mut connection = PgConnection::connect(url).await.unwrap();
+        let done = sqlx::raw_sql(AssertSqlSafe(statement.to_owned()))
+            .execute(&mut connection)
+            .await
+            .unwrap();
+        connection.close().await.unwrap();
+        done.rows_affected()
+    })
+}
+
+/// The same on MariaDB.
+#[cfg(feature = "mysql")]
+fn on_mysql(url: &str, statement: &str) -> u64 {
+    wait(async {
+        let mut connection = sqlx::MySqlConnection::connect(url).await.unwrap();
         let done = sqlx::raw_sql(AssertSqlSafe(statement.to_owned()))
             .execute(&mut connection)
             .await

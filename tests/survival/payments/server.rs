@@ -147,6 +147,33 @@ impl Files {
     pub(crate) fn is_postgres(&self) -> bool {
         matches!(self.records, Records::Postgres(_))
     }
+
+    /// The name of the store's database.
+    pub(crate) fn database(&self) -> &'static str {
+        match self.records {
+            Records::Postgres(_) => "Postgres",
+            #[cfg(feature = "mysql")]
+            Records::MySql(_) => "MariaDB",
+            _ => "SQLite",
+        }
+    }
+
+    /// The number of transactions that are open in the store's database; `None` for a file.
+    pub(crate) fn open_transactions(&self) -> Option<&'static str> {
+        match self.records {
+            Records::Postgres(_) => Some(
+                "SELECT count(*) FROM pg_stat_activity
+                 WHERE datname = current_database() AND state LIKE 'idle in transaction%'",
+            ),
+            #[cfg(feature = "mysql")]
+            Records::MySql(_) => Some(
+                "SELECT count(*) FROM information_schema.innodb_trx t
+                 JOIN information_schema.processlist p ON p.id = t.trx_mysql_thread_id
+                 WHERE p.db = database() AND p.id <> connection_id()",
+            ),
+            _ => None,
+        }
+    }
 }
 
 /// Runs `work` on another thread, because it may wait for futures.

@@ -46,6 +46,16 @@ macro_rules! on_each_database_with_each_claim {
             use crate::payments::records::Records;
             $(#[test] fn $test() { super::$test(Records::postgres(), super::CLAIM_LEASE); })*
         }
+        #[cfg(feature = "mysql")]
+        mod mysql_claim_transaction {
+            use crate::payments::records::Records;
+            $(#[test] fn $test() { super::$test(Records::mysql(), super::CLAIM_TRANSACTION); })*
+        }
+        #[cfg(feature = "mysql")]
+        mod mysql_claim_lease {
+            use crate::payments::records::Records;
+            $(#[test] fn $test() { super::$test(Records::mysql(), super::CLAIM_LEASE); })*
+        }
     };
 }
 
@@ -87,9 +97,7 @@ fn complete_and_check(files: &Files, load: &Load) {
     assert_eq!(count("SELECT count(DISTINCT record) FROM transfers"), moved);
     assert_eq!(count("SELECT count(*) FROM idempotency_records"), completed);
     assert_eq!(count("SELECT count(*) FROM idempotency_records WHERE state = 2"), completed);
-    if files.is_postgres() {
-        let idle = "SELECT count(*) FROM pg_stat_activity
-                    WHERE datname = current_database() AND state LIKE 'idle in transaction%'";
+    if let Some(idle) = files.open_transactions() {
         await_that(|| count(idle) == 0, "no transaction is left open");
     } else {
         assert_eq!(files.query_store("PRAGMA integrity_check"), ["ok"]);

@@ -81,10 +81,13 @@ async fn insert(
     let statement = engine.statements.steps.claim(id, claim);
     let inserted = engine.try_execute(&statement, Resend::UnlessLocked, repeated).await;
     let Err(error) = inserted else { return Ok(Inserted::Granted) };
-    match error_kind(&error) {
-        ErrorKind::Exists => Ok(Inserted::Exists),
-        ErrorKind::Locked => Ok(Inserted::Locked),
-        _ => Err(engine.store_error("claim", error)),
+    let kind = error_kind(&error);
+    if kind == ErrorKind::Exists {
+        Ok(Inserted::Exists)
+    } else if kind == ErrorKind::Locked {
+        Ok(Inserted::Locked)
+    } else {
+        Err(engine.store_error("claim", error))
     }
 }
 

@@ -107,11 +107,11 @@ async fn granted(engine: &Engine, statement: &str, attempt: u32) -> Result<Round
             let transaction = Box::new(MySqlTransaction::new(transaction));
             Ok(Round::Done(TransactionClaim::Granted { attempt, transaction }))
         }
-        Err(error) => match error_kind(&error) {
-            ErrorKind::Locked => Ok(Round::Locked),
-            ErrorKind::Exists | ErrorKind::Conflict => Ok(Round::Retry),
-            _ => Err(engine.store_error("claim", error)),
-        },
+        Err(error) if error_kind(&error) == ErrorKind::Locked => Ok(Round::Locked),
+        Err(error) if matches!(error_kind(&error), ErrorKind::Exists | ErrorKind::Conflict) => {
+            Ok(Round::Retry)
+        }
+        Err(error) => Err(engine.store_error("claim", error)),
     }
 }
 

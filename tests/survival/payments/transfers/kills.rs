@@ -167,10 +167,8 @@ fn check(files: &Files, load: &Load, hits: Hits, handlers: &str, started: Instan
     let replays = if acts == 0 { kills / 10 } else { 0 };
     assert!(tally.ran >= kills / 2 && tally.replays >= replays, "{tally}");
     let Some(_) = required_kills() else { return };
-    let (store, claim) = (
-        if files.is_postgres() { "Postgres" } else { "SQLite" },
-        if load.path() == CLAIM_LEASE { "lease" } else { "transaction" },
-    );
+    let (store, claim) =
+        (files.database(), if load.path() == CLAIM_LEASE { "lease" } else { "transaction" });
     let facts = [
         ("kills", kills.to_string()),
         ("interrupted", interrupted.to_string()),
