@@ -6,21 +6,14 @@ use sqlx::{
     ConnectOptions as _, Connection as _, MySqlConnection, MySqlPool,
     mysql::{MySqlConnectOptions, MySqlPoolOptions},
 };
-use tokio::time::timeout;
 
 use self::lifecycle::{Kind, MySqlLifecycle};
 use crate::{
     error::connect_error,
-    server::{
-        self, Server, SessionLimits, io_thread::IO_THREAD, probe::MySqlProbe,
-        timeouts::RESPONSE_TIMEOUT,
-    },
+    server::{self, Server, SessionLimits, io_thread::IO_THREAD, probe::MySqlProbe},
 };
 use idempotent_core::StoreError;
-use idempotent_sql::{
-    ConnectionPool, Lifetime,
-    server::{NoResponse, health::ServerHealth},
-};
+use idempotent_sql::{ConnectionPool, Lifetime, server::health::ServerHealth};
 
 pub(crate) mod lifecycle;
 pub(crate) mod session;
@@ -73,9 +66,9 @@ pub(crate) async fn connect(
     hooks: Option<MySqlPoolOptions>,
 ) -> Result<Pools, StoreError> {
     let options = options.disable_statement_logging();
-    let mut one = open(&options).await.map_err(connect_error)?;
+    let mut one = server::open(&options).await.map_err(connect_error)?;
     let server = server::check(&mut one, "connect").await?;
-    let mut other = open(&options).await.map_err(connect_error)?;
+    let mut other = server::open(&options).await.map_err(connect_error)?;
     server::verify_own_sessions(&mut one, &mut other).await?;
     for connection in [one, other] {
         // If this fails, the server detects the closed connection by itself.
@@ -110,10 +103,4 @@ pub(crate) async fn share(
 ) -> Result<Pools, StoreError> {
     let options = pool.connect_options().as_ref().clone();
     connect(options, max_transactions, Some(pool.options().clone())).await
-}
-
-/// Opens a connection.
-pub(crate) async fn open(options: &MySqlConnectOptions) -> Result<MySqlConnection, sqlx::Error> {
-    let opened = timeout(RESPONSE_TIMEOUT, MySqlConnection::connect_with(options)).await;
-    opened.unwrap_or_else(|_| Err(NoResponse::TimedOut.into()))
 }

@@ -18,7 +18,8 @@ mod table;
 const LIST: &str = include_str!("sql/migrations.sql");
 const APPLIED: &str = "SELECT version, compatible_from FROM {schema}`{table}_migrations` \
                        ORDER BY version DESC LIMIT 1";
-const APPLY: &str = "INSERT INTO {schema}`{table}_migrations` (version, compatible_from, applied_at) \
+const APPLY: &str = "INSERT INTO {schema}`{table}_migrations` \
+                     (version, compatible_from, applied_at) \
                      VALUES ({version}, {compatible_from}, {now})";
 /// A released migration never changes. The server commits each of its statements by itself, so each
 /// can be executed again.

@@ -1,11 +1,15 @@
 //! What the store finds out about a server, and the settings under which records could be lost.
 
-use sqlx::{MySqlConnection, Row as _, mysql::MySqlRow};
+use sqlx::{
+    Connection as _, MySqlConnection, Row as _,
+    mysql::{MySqlConnectOptions, MySqlRow},
+};
+use tokio::time::timeout;
 
-use self::timeouts::{SHORT_STATEMENT_SECONDS, STATEMENT_SECONDS};
+use self::timeouts::{RESPONSE_TIMEOUT, SHORT_STATEMENT_SECONDS, STATEMENT_SECONDS};
 use crate::error::{NAME, connect_error, store_error};
 use idempotent_core::StoreError;
-use idempotent_sql::{TableName, UnsafeSetting};
+use idempotent_sql::{TableName, UnsafeSetting, server::NoResponse};
 
 pub(crate) mod io_thread;
 pub(crate) mod probe;
@@ -47,12 +51,14 @@ impl Flavor {
         }
     }
 
-    /// A statement in a session that a handler uses, with the settings of the store's own.
-    pub(crate) fn with_own_settings(self, statement: &str) -> String {
+    /// A statement in a session that a handler uses, with the settings of the store's own. It waits
+    /// for a lock for so many seconds; on MySQL as long as the session says.
+    pub(crate) fn with_own_settings(self, statement: &str, lock: u32) -> String {
         match self {
             Self::MariaDb => format!(
                 "SET STATEMENT time_zone = '+00:00', sql_mode = '{MODE}', sql_safe_updates = 0, \
-                 innodb_lock_wait_timeout = 0, max_statement_time = 9 FOR {statement}"
+                 innodb_lock_wait_timeout = {lock}, max_statement_time = {STATEMENT_SECONDS} \
+                 FOR {statement}"
             ),
             Self::MySql => {
                 let (keyword, rest) = statement.split_once(' ').unwrap_or((statement, ""));
@@ -121,6 +127,12 @@ pub(crate) async fn check(
         return Err(StoreError::permanent(NAME, operation, setting));
     }
     Ok(Server { flavor, database: database(&row, operation)? })
+}
+
+/// Opens a connection.
+pub(crate) async fn open(options: &MySqlConnectOptions) -> Result<MySqlConnection, sqlx::Error> {
+    let opened = timeout(RESPONSE_TIMEOUT, MySqlConnection::connect_with(options)).await;
+    opened.unwrap_or_else(|_| Err(NoResponse::TimedOut.into()))
 }
 
 /// Which server has this version, which versions are supported, and whether this one is.
@@ -220,7 +232,7 @@ mod tests {
 
     #[test]
     fn the_hint_of_mysql_follows_the_first_keyword() {
-        let text = Flavor::MySql.with_own_settings("UPDATE t SET a = 1");
+        let text = Flavor::MySql.with_own_settings("UPDATE t SET a = 1", 0);
         assert!(text.starts_with("UPDATE /*+ SET_VAR(") && text.ends_with(" */ t SET a = 1"));
     }
 }

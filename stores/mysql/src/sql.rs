@@ -142,7 +142,10 @@ pub(crate) struct InTransaction {
 impl Statements {
     pub(crate) fn new(names: Names, flavor: Flavor, texts: &Texts) -> Self {
         let steps = texts.steps.map(|_, text| names.filled(text));
-        let own = |text: &str| Positional::new(&flavor.with_own_settings(&names.fill(text)));
+        let own =
+            |text: &str, lock| Positional::new(&flavor.with_own_settings(&names.fill(text), lock));
+        // A claim is repeated; the owner's step would be lost with the transaction.
+        let (at_once, waiting) = (|text| own(text, 0), |text| own(text, 1));
         Self {
             batches: batches::BatchStatements {
                 existing: names.repeated(&texts.existing_batch),
@@ -162,13 +165,13 @@ impl Statements {
             renew_own: names.filled(&texts.renew_own),
             log: names.filled(&texts.log),
             in_transaction: InTransaction {
-                claim: own(&texts.steps.claim),
-                start_over: own(&texts.start_over),
-                take_over: own(&texts.steps.take_over),
-                renew_own: own(&texts.renew_own),
-                note: own(&texts.steps.note),
-                complete: own(&texts.steps.complete),
-                abandon: own(&texts.steps.abandon),
+                claim: at_once(&texts.steps.claim),
+                start_over: at_once(&texts.start_over),
+                take_over: at_once(&texts.steps.take_over),
+                renew_own: at_once(&texts.renew_own),
+                note: waiting(&texts.steps.note),
+                complete: waiting(&texts.steps.complete),
+                abandon: waiting(&texts.steps.abandon),
             },
             steps,
             names,
@@ -273,9 +276,4 @@ impl Statements {
     ) -> Statement<'a, Positional> {
         Statement::new(&self.log, audit_values(entry)).with_values([Value::Text(before.into())])
     }
-}
-
-/// The values of statements for several ids.
-pub(crate) fn ids<'a>(ids: impl IntoIterator<Item = &'a RecordId>) -> Vec<Value<'a>> {
-    ids.into_iter().map(|id| Value::bytes(id.as_bytes())).collect()
 }

@@ -125,10 +125,12 @@ const SCHEMA: &str = "CREATE TABLE effects (id BINARY(32) PRIMARY KEY) ENGINE = 
     CREATE PROCEDURE commits() BEGIN COMMIT; END;";
 
 /// What the next handler could meet of the one before.
-const SESSION: &str = "SELECT CONVERT(CONCAT_WS(' ', @@sql_mode, @@time_zone, @@innodb_lock_wait_timeout, \
+const SESSION: &str = "SELECT CONVERT(CONCAT_WS(' ', @@sql_mode, @@time_zone, \
+    @@innodb_lock_wait_timeout, \
     @@sql_safe_updates, @@sql_select_limit, @@tx_isolation, @@tx_read_only, @@autocommit, \
     @@character_set_client, @@max_statement_time, @@foreign_key_checks, @@sql_log_bin, \
-    COALESCE(@mine, 'none'), DATABASE(), COALESCE(IS_USED_LOCK('mine') = CONNECTION_ID(), 0)) USING utf8mb4)";
+    COALESCE(@mine, 'none'), DATABASE(), COALESCE(IS_USED_LOCK('mine') = CONNECTION_ID(), 0)) \
+    USING utf8mb4)";
 
 struct Fixture {
     runtime: Runtime,

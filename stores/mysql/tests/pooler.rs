@@ -43,8 +43,8 @@ impl Pooler {
     }
 }
 
-/// Copies packets in both directions. Once the server has responded, with one packet of the network,
-/// its session is free for the next command of any client.
+/// Copies packets in both directions. Once the server has responded, with one packet of the
+/// network, its session is free for the next command of any client.
 async fn serve(mut client: TcpStream, server: TcpStream, sessions: Sessions) {
     let mut server = Some(server);
     let (mut from_client, mut from_server) = (vec![0; 1 << 16], vec![0; 1 << 16]);

@@ -91,8 +91,8 @@ impl Work<HashMap<RecordId, TimedRecord>> for ClaimKeys<'_> {
         let claim = Statement::confidential(&*text, claim_values(now, &free));
         match execute(connection, &claim).await {
             Ok(_) => found.extend(free.into_iter().map(|(id, _)| (*id, (None, now)))),
-            // None of them is claimed. Each is claimed alone, so that one that another transaction has
-            // claimed delays no other.
+            // None of them is claimed. Each is claimed alone, so that one that another transaction
+            // has claimed delays no other.
             Err(error)
                 if matches!(
                     error_kind(&error),

@@ -11,10 +11,7 @@ use sqlx::{MySqlConnection, mysql::MySqlRow};
 use crate::{
     engine::{Engine, Resend, Work, execute},
     error::NAME,
-    sql::{
-        ids,
-        positional::{Positional, Repeated},
-    },
+    sql::positional::{Positional, Repeated, ids},
 };
 use idempotent_core::{
     Lease, RecordId, ShortText, StoreError,

@@ -15,8 +15,8 @@ use sqlx::{
 use tokio::sync::Semaphore;
 
 use crate::{
-    connect::{open, session::Session},
-    server::{io_thread::IO_THREAD, timeouts::RESPONSE_TIMEOUT},
+    connect::session::Session,
+    server::{io_thread::IO_THREAD, open, timeouts::RESPONSE_TIMEOUT},
     sql::positional::message,
 };
 use idempotent_sql::{

@@ -6,7 +6,7 @@ use idempotent_sql::{
     steps::{claiming, first_values, status_code},
 };
 
-use crate::sql::{ids, positional::Repeated};
+use crate::sql::positional::{Repeated, ids};
 
 /// The statements for batches.
 pub(crate) struct BatchStatements {

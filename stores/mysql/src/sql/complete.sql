@@ -13,7 +13,8 @@ SET kept = 0,
     input = NULL,
     history = IF(state = 2, history, {appended:'d'}),
     watch = NULL,
-    expires_at = IF(state <> 2 AND expires_at <= {now}, {now} + expires_at - first_seen, expires_at),
+    expires_at =
+        IF(state <> 2 AND expires_at <= {now}, {now} + expires_at - first_seen, expires_at),
     state = 2
 WHERE id = ?1
   AND owner = ?2

@@ -11,7 +11,8 @@ SET kept = 0,
     input = NULL,
     history = IF(state = 2, history, {appended:'d'}),
     watch = NULL,
-    expires_at = IF(state <> 2 AND expires_at <= {now}, {now} + expires_at - first_seen, expires_at),
+    expires_at =
+        IF(state <> 2 AND expires_at <= {now}, {now} + expires_at - first_seen, expires_at),
     state = 2
 WHERE id IN ({each,:?1})
   AND owner = CASE id {each :WHEN ?1 THEN ?2} END

@@ -9,6 +9,7 @@ use std::{
 
 use sqlx::{AssertSqlSafe, MySql, SqlStr, mysql::MySqlArguments, query::Query};
 
+use idempotent_core::RecordId;
 use idempotent_sql::statement::{Statement, Value, shared_text};
 
 /// The text of a statement, and which value each of its parameters has.
@@ -190,6 +191,11 @@ fn highest(text: &str) -> usize {
         part.get(..end)?.parse().ok()
     });
     numbers.max().unwrap_or_default()
+}
+
+/// The values of statements for several ids.
+pub(crate) fn ids<'a>(ids: impl IntoIterator<Item = &'a RecordId>) -> Vec<Value<'a>> {
+    ids.into_iter().map(|id| Value::bytes(id.as_bytes())).collect()
 }
 
 /// A text without values, in one message.
