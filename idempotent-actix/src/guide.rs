@@ -21,7 +21,7 @@
 //! * [`operating`]: limits, sizing, purging, logs, deployments
 //! * [`on_call`]: the page rings at three in the morning; what now?
 //! * [`operators`]: held keys, finding a record, forgetting and erasing, the log of decisions
-//! * [`postgres`], [`sqlite`], [`redis`]: each store in production
+//! * [`postgres`], [`sqlite`], [`mysql`], [`redis`]: each store in production
 //! * [`failures`]: what happens when something fails, and what is not guaranteed
 //! * [`security`]: scopes, fingerprints, stored data
 //! * [`migrating`]: from your own table, or from "Zero to Production in Rust"
@@ -75,6 +75,7 @@ guides! {
     operators
     postgres
     sqlite
+    mysql
     redis
     failures
     security

@@ -31,7 +31,7 @@ use crate::{
 
 /// An extractor of the database transaction in which the handler's effects and its recorded
 /// response are committed together: `Tx<Postgres>` with a `PostgresStore`, `Tx<Sqlite>` with a
-/// `SqliteStore`.
+/// `SqliteStore`, `Tx<MySql>` with a `MySqlStore`.
 ///
 /// What the handler writes through [`connection`](Self::connection) is committed when its response
 /// is recorded, and only then. It is rolled back if
@@ -63,8 +63,8 @@ use crate::{
 /// The connection is an executor for queries, and `connection.begin()` (of `sqlx::Connection`)
 /// begins a savepoint. A function that takes `&mut sqlx::Transaction<'_, Db>` cannot be called with
 /// the connection, because only the guard may commit. Let the function take `&mut Db::Connection`
-/// instead (`&mut PgConnection`, `&mut SqliteConnection`), which a `Transaction` provides as
-/// `&mut *transaction`.
+/// instead (`&mut PgConnection`, `&mut SqliteConnection`, `&mut MySqlConnection`), which a
+/// `Transaction` provides as `&mut *transaction`.
 ///
 /// # Which claim
 /// With `claim = "transaction"`, the claim, the effects and the recording are one commit. The
@@ -97,6 +97,7 @@ use crate::{
 /// * On SQLite, `COMMIT` and `ROLLBACK` both roll everything back, as do errors after which SQLite
 ///   itself rolls back (`ON CONFLICT ROLLBACK`, a full disk). Nothing that the handler writes
 ///   afterwards is committed, and the client gets 500.
+/// * On MySQL and MariaDB, the server refuses such a statement, and the transaction goes on.
 /// * On Postgres, the key is then held, because what the handler has written since is unknown: with
 ///   either claim, in any session, and whatever the status of the response is. The client gets 500.
 ///   The server refuses `COMMIT` and `PREPARE TRANSACTION`, and rolls everything back, as

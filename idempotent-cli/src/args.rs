@@ -21,7 +21,8 @@ const EXIT_CODES: &str = "Exit codes: 0 done, 1 error, 2 usage, 3 not found, 4 c
 
 The URL of the store comes from the variable IDEMPOTENCY_URL or from --url-file, so that a \
     password in it is not seen in the list of processes: sqlite:FILE, \
-    postgres://USER@HOST/DATABASE, redis://HOST, redis+sentinel://…, redis+cluster://…, with TLS \
+    postgres://USER@HOST/DATABASE, mysql://USER@HOST/DATABASE, redis://HOST, redis+sentinel://…, \
+    redis+cluster://…, with TLS \
     rediss://….";
 
 /// List, find, explain, resolve and erase the records of idempotency keys.

@@ -4,7 +4,7 @@ use std::error::Error as _;
 
 use idempotent_core::{Store, StoreError};
 use idempotent_mysql::{MySqlStore, internals::verify_mysql_url};
-use sqlx::{Executor as _, mysql::MySqlPoolOptions};
+use sqlx::{Connection as _, Executor as _, mysql::MySqlPoolOptions};
 use test_support::servers::{
     mariadb::{MariaDb, database, database_on, number, shared, sql},
     process::unique_name,
@@ -207,4 +207,28 @@ async fn the_user_needs_no_privilege_on_the_server() {
     store.check().await.unwrap();
     let facts = store.administration().unwrap().measure().await.unwrap();
     assert!(facts.server.as_str().starts_with("MariaDB "), "{facts:?}");
+}
+
+/// The section of `MIGRATIONS.md` creates what `migrate` does.
+#[tokio::test]
+async fn the_documented_sql_creates_the_same_tables() {
+    let document = include_str!("../../../MIGRATIONS.md");
+    let (_, section) = document.split_once("## MySQL and MariaDB, version 1").unwrap();
+    let (_, text) = section.split_once("```sql\n").unwrap();
+    let (text, _) = text.split_once("```").unwrap();
+    let by_hand = database().await;
+    sql(&by_hand, text).await;
+    let (_, migrated) = store().await;
+    for table in ["", "_migrations", "_audit"] {
+        let shown = async |url: &str| {
+            let mut connection = sqlx::MySqlConnection::connect(url).await.unwrap();
+            let show = format!("SHOW CREATE TABLE idempotency_records{table}");
+            let row = sqlx::raw_sql(sqlx::AssertSqlSafe(show)).fetch_one(&mut connection).await;
+            sqlx::Row::get::<String, _>(&row.unwrap(), 1)
+        };
+        assert_eq!(shown(&by_hand).await, shown(&migrated).await);
+    }
+    let store = MySqlStore::connect(&by_hand).await.unwrap();
+    store.check().await.unwrap();
+    store.migrate().await.unwrap();
 }
