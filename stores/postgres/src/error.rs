@@ -66,6 +66,16 @@ pub(crate) fn is_reply(error: &sqlx::Error) -> bool {
     error.as_database_error().is_some()
 }
 
+/// Whether the server, or a pooler, has ended the session with this error.
+pub(crate) fn ends_session(error: &sqlx::Error) -> bool {
+    reply(error).is_some_and(|reply| sqlstates::ends_session(reply.severity()))
+}
+
+/// Whether the server lacks what a statement uses: `undefined_function`, `feature_not_supported`.
+pub(crate) fn is_undefined(error: &sqlx::Error) -> bool {
+    reply(error).is_some_and(|reply| ["42883", "0A000"].contains(&reply.code()))
+}
+
 /// `query_canceled`: by an operator, or because the statement exceeded `statement_timeout`.
 const CANCELLED: &str = "57014";
 

@@ -3,16 +3,18 @@
 use sqlx::{
     ConnectOptions as _, Connection as _, PgConnection, Row as _, postgres::PgConnectOptions,
 };
-use tokio::time::timeout;
 
-use self::timeouts::{LOCK_TIMEOUT, RESPONSE_TIMEOUT, ServerLimits};
+pub(crate) use self::opening::open;
+use self::timeouts::{LOCK_TIMEOUT, ServerLimits};
 use crate::error::{NAME, connect_error, is_reply, store_error};
 use idempotent_core::StoreError;
-use idempotent_sql::{TableName, UnsafeSetting, server::NoResponse};
+use idempotent_sql::{TableName, UnsafeSetting};
 
 pub(crate) mod io_thread;
+mod opening;
 pub(crate) mod probe;
 pub(crate) mod timeouts;
+mod transactions;
 
 /// The statements use `AS MATERIALIZED`.
 const MIN_VERSION: i64 = 12_00_00;
@@ -124,12 +126,13 @@ pub(crate) async fn check(
     })
 }
 
-/// Checks the server's settings, and finds out how statements have to be sent.
+/// Checks the server's settings and its transactions, and finds out how statements have to be sent.
 pub(crate) async fn detect(
     one: &mut PgConnection,
     options: &PgConnectOptions,
 ) -> Result<Server, StoreError> {
     let settings = check(one, "connect").await?;
+    transactions::verify(one, options).await?;
     let checks_clients = can_check_clients(one).await.map_err(connect_error)?;
     let cache = statement_cache(options);
     let unknown =
@@ -205,12 +208,6 @@ async fn shares_sessions(
 
 async fn session(connection: &mut PgConnection) -> Result<i32, sqlx::Error> {
     sqlx::raw_sql("SELECT pg_backend_pid()").fetch_one(connection).await?.try_get(0)
-}
-
-/// Opens a connection.
-pub(crate) async fn open(options: &PgConnectOptions) -> Result<PgConnection, sqlx::Error> {
-    let opened = timeout(RESPONSE_TIMEOUT, PgConnection::connect_with(options)).await;
-    opened.unwrap_or_else(|_| Err(NoResponse::TimedOut.into()))
 }
 
 /// Sets parameters when the session starts, so that `RESET ALL` in a handler does not change them.

@@ -134,9 +134,10 @@ impl PostgresOptions {
     /// # Errors
     /// Fails with a transient error if the server cannot be reached. Fails with a permanent error
     /// if the URL or the name of the table or the schema is invalid, or if the server is a read
-    /// replica, is older than Postgres 12, or has `default_transaction_read_only` on or
-    /// `synchronous_commit` off; the source of the error names the option or the setting. No error
-    /// contains the password.
+    /// replica, is older than Postgres 12, has `default_transaction_read_only` on or
+    /// `synchronous_commit` off, has advisory locks that lock nothing, or is behind a pooler that
+    /// does not keep the session of a transaction; the source of the error names the option or the
+    /// setting. No error contains the password.
     pub async fn connect(self, url: &str) -> Result<PostgresStore, StoreError> {
         let names = self.names()?;
         let (address, max_transactions) = connect::url::parse(url)?;

@@ -40,3 +40,4 @@ mod state_machine;
 mod time_limits;
 mod transaction_claims;
 mod triggers;
+mod unsafe_servers;

@@ -104,9 +104,14 @@ const SQLSTATES: &[Row] = &[
     row("",      PgErrorKind::Other,              NoEffect, Permanent, Good),
 ];
 
+/// Whether the session has ended with an error of this severity.
+pub(super) fn ends_session(severity: PgSeverity) -> bool {
+    matches!(severity, PgSeverity::Fatal | PgSeverity::Panic)
+}
+
 /// What the code and the severity of an error mean.
 pub(super) fn classify_reply(code: &str, severity: PgSeverity) -> (PgErrorKind, ErrorClass) {
-    let ends_session = matches!(severity, PgSeverity::Fatal | PgSeverity::Panic);
+    let ends_session = ends_session(severity);
     // PgBouncer's own errors before it closes a connection: a client waited too long, or no session
     // could be opened.
     let code = if code == "08P01" && ends_session { "08" } else { code };

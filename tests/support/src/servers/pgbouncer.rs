@@ -1,4 +1,4 @@
-//! A private PgBouncer in transaction mode.
+//! A private PgBouncer, in transaction mode unless a test needs another.
 
 use std::{
     fs,
@@ -35,6 +35,21 @@ impl PgBouncer {
     /// A pooler whose clients wait at most one second for a session.
     pub fn with_wait_timeout(server: u16) -> Self {
         Self::with(server, "query_wait_timeout = 1\n")
+    }
+
+    /// A pooler whose clients keep their sessions as long as they are connected.
+    pub fn in_session_mode(server: u16) -> Self {
+        Self::with(server, "pool_mode = session\ndefault_pool_size = 40\n")
+    }
+
+    /// A pooler that gives a session away after each statement, so that there are no transactions.
+    pub fn in_statement_mode(server: u16) -> Self {
+        Self::with(server, "pool_mode = statement\n")
+    }
+
+    /// A pooler with one session for all its clients.
+    pub fn with_one_session(server: u16) -> Self {
+        Self::with(server, "default_pool_size = 1\n")
     }
 
     fn with(server: u16, extra_settings: &str) -> Self {
