@@ -10,6 +10,7 @@ use crate::{
 };
 use idempotent_core::{StoreError, store::url::verify_server};
 
+mod losses;
 mod privileges;
 
 /// Finds and verifies the servers of a URL.

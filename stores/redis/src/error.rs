@@ -1,13 +1,13 @@
 //! Failures of Redis calls, and whether they are transient.
 
-use std::{io, sync::Arc};
+use std::{borrow::Cow, io, sync::Arc};
 
 use redis::{ParsingError, RedisError};
 
 use self::server_error::{error_class, refused, without_arguments};
 pub(crate) use self::{
     missing_permission::MissingPermission,
-    server_error::{LOST, Reaction, reaction},
+    server_error::{LOST, Reaction, is_unknown, reaction},
     unsuitable_server::UnsuitableServer,
 };
 use crate::encoding::Unreadable;
@@ -44,6 +44,12 @@ pub(crate) enum CallFailure {
     UnreadableRecord(RecordId),
     #[error("the user in the URL lacks a privilege")]
     MissingPermission(#[source] MissingPermission),
+    /// The server does not have a command, or a service does not offer it.
+    #[error(
+        "the server does not execute `{command}`, which the store needs ({why}); use Redis 7.0 or \
+         later, Valkey, or a service that offers the command"
+    )]
+    UnknownCommand { command: Cow<'static, str>, why: String },
     /// No connection could be opened in time.
     #[error("connecting to the server timed out")]
     ConnectTimeout,
@@ -113,6 +119,7 @@ impl CallFailure {
             Self::Unreadable(_)
             | Self::UnreadableRecord(_)
             | Self::MissingPermission(_)
+            | Self::UnknownCommand { .. }
             | Self::NoRuntime => refused(Permanent, Good),
             Self::SlotsMoved => refused(Temporary, Good),
             Self::TooFewReplicas { .. } => ErrorClass::new(Effect::Unknown, Temporary, Good),
@@ -146,17 +153,18 @@ impl CallFailure {
         })
     }
 
-    /// Converts a refusal of this command into a missing privilege.
-    pub(crate) fn or_missing_privilege(self, command: &'static str) -> Self {
-        if let Self::Redis(error) = &self
-            && error.code() == Some("NOPERM")
-        {
-            return Self::MissingPermission(MissingPermission::of(
-                command,
-                error.detail().unwrap_or_default(),
-            ));
+    /// Converts a refusal of this command into what names it: a missing privilege, or a command
+    /// that the server does not have.
+    pub(crate) fn or_refusal_of(self, command: &'static str) -> Self {
+        let Self::Redis(error) = &self else { return self };
+        let why = error.detail().unwrap_or_default();
+        match error.code() {
+            Some("NOPERM") => Self::MissingPermission(MissingPermission::of(command, why)),
+            Some("ERR") if !self.is_transient() => {
+                Self::UnknownCommand { command: command.into(), why: why.to_owned() }
+            }
+            _ => self,
         }
-        self
     }
 
     /// Converts the error of a connection attempt.

@@ -21,6 +21,7 @@ pub(crate) use self::{
     cluster::{SLOTS, checksum, slot, slot_of_checksum, tag},
     node::{ConnectionRole, Message, Node},
     replicas::Replicas,
+    requirements::{has_replicas, persists_writes},
     route::ConnectionRoute,
     router::{Router, SendAgain},
     slot_moves::importing,

@@ -34,3 +34,4 @@ mod stale_view;
 #[cfg(feature = "tls")]
 mod tls;
 mod topologies;
+mod unsafe_servers;

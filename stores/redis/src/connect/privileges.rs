@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use redis::{Cmd, Value};
 
+use super::losses;
 use crate::{
     engine::Engine,
-    error::{CallFailure, MissingPermission, Reaction, reaction},
+    error::{CallFailure, MissingPermission, Reaction, is_unknown, reaction},
     net::{ConnectionRole, Message, Node, tag},
 };
 use idempotent_core::OwnerToken;
@@ -25,7 +26,8 @@ async fn check_node(engine: &Engine, node: Arc<Node>) -> Result<(), CallFailure>
     // The settings may have changed since the connections were opened.
     let info = send(engine, &node, Message::Command(&redis::cmd("INFO"))).await;
     if let Some(info) = check_reply(engine, "INFO", info)? {
-        node.verify(info)?;
+        let info = node.verify(info)?;
+        losses::warn(engine, &node, &info).await;
     }
     let Some(key) = probe_key(engine, &node) else { return Ok(()) };
     let mut set = redis::cmd("SET");
@@ -80,27 +82,30 @@ fn lists(key: &[u8]) -> [(&'static str, Cmd); 4] {
     [("ZRANGE", range), ("XREVRANGE", log), ("SCAN", scan), ("DBSIZE", redis::cmd("DBSIZE"))]
 }
 
-/// Returns an unused key with the prefix that the node owns; `None` if it owns none.
+/// Returns an unused key with the prefix that the node owns; `None` if it owns none. As long as the
+/// key of a record, but text: a server that does not have a command quotes its arguments, and the
+/// client library cannot read an error that is not text.
 fn probe_key(engine: &Engine, node: &Arc<Node>) -> Option<Vec<u8>> {
-    let random = OwnerToken::random().ok()?;
+    let random: [u8; 12] = *OwnerToken::random().ok()?.as_bytes().first_chunk()?;
+    let random: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
     // If the prefix has a hash tag, one node has all keys.
     let tries = if tag(engine.prefix.as_bytes()).is_some() { 1 } else { KEY_TRIES };
     (0..tries).find_map(|number| {
-        let key =
-            [engine.prefix.as_bytes(), random.as_bytes(), &[0; 12], &number.to_be_bytes()].concat();
+        let key = format!("{}{number:08x}{random}", engine.prefix).into_bytes();
         let owner = engine.router.servers.node(&key).ok()?;
         Arc::ptr_eq(&owner, node).then_some(key)
     })
 }
 
-/// Distinguishes a missing privilege from a transient refusal: a server that is full or has too
-/// few replicas refuses any write, but only after it has checked the privilege.
+/// Distinguishes a missing privilege, or a command that the server does not have, from a transient
+/// refusal: a server that is full or has too few replicas refuses any write, but only after it has
+/// checked the privilege.
 fn check_reply(
     engine: &Engine,
     command: &'static str,
     result: Result<Value, CallFailure>,
 ) -> Result<Option<Value>, CallFailure> {
-    match result.map_err(|failure| failure.or_missing_privilege(command)) {
+    match result.map_err(|failure| failure.or_refusal_of(command)) {
         Ok(value) => Ok(Some(value)),
         Err(failure)
             if matches!(failure.reaction(), Some(Reaction::Read | Reaction::SendScript)) =>
@@ -122,6 +127,9 @@ fn check_script_reply(engine: &Engine, value: Value) -> Result<(), CallFailure> 
         None => Ok(()),
         Some((_, why)) if why.split(' ').next().and_then(reaction) == Some(Reaction::Read) => {
             Ok(())
+        }
+        Some((command, why)) if is_unknown(&why) => {
+            Err(CallFailure::UnknownCommand { command: command.into(), why })
         }
         Some((command, why)) => Err(CallFailure::MissingPermission(
             MissingPermission::of(command, &why).under(&engine.prefix),

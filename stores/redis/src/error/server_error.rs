@@ -104,6 +104,14 @@ pub(crate) fn error_class(error: &RedisError) -> ErrorClass {
     find(code).map(|(_, class)| class).or_else(by_text).unwrap_or(OTHER)
 }
 
+/// Whether an error that a script has met says that the server does not have the command. A user
+/// who may not use it gets another one.
+pub(crate) fn is_unknown(text: &str) -> bool {
+    text.starts_with("ERR")
+        && text.to_ascii_lowercase().contains("unknown")
+        && text.contains("command")
+}
+
 /// Removes the arguments of an unknown command.
 pub(crate) fn without_arguments(error: RedisError) -> RedisError {
     if !error.detail().is_some_and(|detail| detail.contains(QUOTES)) {

@@ -14,6 +14,9 @@ pub(crate) enum UnsuitableServer {
          `noeviction`"
     )]
     Evicts { policy: String },
-    #[error("the server's `INFO` lacks the field `{field}`; allow the user to run `INFO`")]
+    #[error(
+        "the server's `INFO` lacks the field `{field}`; use a server that reports it, such as \
+         Redis 7.0 or later, or Valkey"
+    )]
     Unknown { field: &'static str },
 }

@@ -99,7 +99,7 @@ async fn query<T: FromRedisValue>(
     let Wire { commands, traffic, .. } = node;
     let reply = async { Ok(redis::cmd("CLUSTER").arg(what).query_async(commands).await?) };
     let reply = traffic.wait_for(reply, RESPONSE_TIMEOUT).await;
-    reply.map_err(|failure| failure.or_missing_privilege(privilege))
+    reply.map_err(|failure| failure.or_refusal_of(privilege))
 }
 
 /// Parses the epoch from the reply to `CLUSTER INFO`.

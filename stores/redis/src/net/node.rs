@@ -171,17 +171,18 @@ impl Node {
         let info = Message::Command(&redis::cmd("INFO"))
             .send(&mut wire.commands)
             .await
-            .map_err(|failure| failure.or_missing_privilege("INFO"))?;
+            .map_err(|failure| failure.or_refusal_of("INFO"))?;
         self.verify(info)?;
         Ok(wire)
     }
 
-    /// Verifies the server's settings, which are in the reply to `INFO`.
-    pub(crate) fn verify(&self, info: Value) -> Result<(), CallFailure> {
+    /// Verifies the server's settings, which are in the reply to `INFO`; returns the reply.
+    pub(crate) fn verify(&self, info: Value) -> Result<String, CallFailure> {
         let info: String = redis::from_redis_value(info).map_err(CallFailure::unexpected_reply)?;
-        self.requirements.verify(&info).map_err(CallFailure::UnsuitableServer)?;
+        let server = self.info.addr().to_string();
+        self.requirements.verify(&info, &server).map_err(CallFailure::UnsuitableServer)?;
         self.compares_values.store(compares_values(&info), Ordering::Relaxed);
-        Ok(())
+        Ok(info)
     }
 
     fn finish_open(

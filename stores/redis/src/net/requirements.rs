@@ -15,14 +15,15 @@ impl Requirements {
         Self { in_cluster, warned: Once::new() }
     }
 
-    /// Checks the reply to `INFO`, and warns once if a restart of the server loses what it has
-    /// acknowledged.
-    pub(crate) fn verify(&self, info: &str) -> Result<(), UnsuitableServer> {
+    /// Checks a server's reply to `INFO`, and warns once if a restart of the server loses what it
+    /// has acknowledged.
+    pub(crate) fn verify(&self, info: &str, server: &str) -> Result<(), UnsuitableServer> {
         check(info, self.in_cluster)?;
         if !persists_writes(info) {
             let warn = "the Redis server has `appendonly no`: a restart loses claims and \
-                        recordings; set `appendonly yes`";
-            self.warned.call_once(|| tracing::warn!("{warn}"));
+                        recordings; set `appendonly yes`, or use a service that persists each \
+                        write";
+            self.warned.call_once(|| tracing::warn!(server, "{warn}"));
         }
         Ok(())
     }
@@ -48,9 +49,15 @@ fn check(info: &str, in_cluster: bool) -> Result<(), UnsuitableServer> {
     }
 }
 
-/// Whether a restart loses at most the last second of what the server has acknowledged.
-fn persists_writes(info: &str) -> bool {
+/// Whether the server has an append-only file. Without one, a restart loses what it has
+/// acknowledged.
+pub(crate) fn persists_writes(info: &str) -> bool {
     field(info, "aof_enabled").is_ok_and(|enabled| enabled == "1")
+}
+
+/// Whether the server has replicas, one of which may take its place.
+pub(crate) fn has_replicas(info: &str) -> bool {
+    field(info, "connected_slaves").is_ok_and(|number| number != "0")
 }
 
 /// Whether the server compares a value before it replaces it (`SET … IFEQ … PX`), and propagates

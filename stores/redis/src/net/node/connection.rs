@@ -53,7 +53,7 @@ impl Message<'_> {
                         .map_err(|_| CallFailure::Unexpected)?;
                 acknowledged
                     .extract_error()
-                    .map_err(|error| CallFailure::from(error).or_missing_privilege("ASKING"))?;
+                    .map_err(|error| CallFailure::from(error).or_refusal_of("ASKING"))?;
                 value
             }
             Self::Batch(commands, count) => {
