@@ -22,6 +22,7 @@
 //! * [`on_call`]: the page rings at three in the morning; what now?
 //! * [`operators`]: held keys, finding a record, forgetting and erasing, the log of decisions
 //! * [`postgres`], [`sqlite`], [`mysql`], [`redis`]: each store in production
+//! * [`servers`]: which servers, services and poolers each store works with
 //! * [`failures`]: what happens when something fails, and what is not guaranteed
 //! * [`security`]: scopes, fingerprints, stored data
 //! * [`migrating`]: from your own table, or from "Zero to Production in Rust"
@@ -77,6 +78,7 @@ guides! {
     sqlite
     mysql
     redis
+    servers
     failures
     security
     migrating

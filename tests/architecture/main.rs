@@ -1,5 +1,5 @@
 //! The structure of the workspace: the dependencies of crates, the direction of modules, the
-//! contents of packages, and the size of files and lines.
+//! contents of packages, the size of files and lines, and what the guides name.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -15,6 +15,7 @@ mod guides;
 mod modules;
 mod packages;
 mod pictures;
+mod servers;
 mod sources;
 mod text;
 
