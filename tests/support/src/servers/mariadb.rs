@@ -124,6 +124,8 @@ impl MariaDb {
         command
             .arg("--no-defaults")
             .arg(format!("--datadir={}", path("data")))
+            // A server that starts deletes the temporary tables of all that share its directory.
+            .arg(format!("--tmpdir={}", self.directory.display()))
             .arg(format!("--socket={}", path("socket")))
             .arg(format!("--pid-file={}", path("pid")))
             .arg(format!("--init-file={}", path("users.sql")))
