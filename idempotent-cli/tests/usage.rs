@@ -9,7 +9,7 @@ fn a_wrong_command_line_has_the_exit_code_2() {
     for (arguments, named) in [
         (&["list"][..], "IDEMPOTENCY_URL"),
         (&["lst"], "list"),
-        (&["list", "--url", "mysql:x"], "sqlite:"),
+        (&["list", "--url", "oracle:x"], "sqlite:"),
         (&["list", "--url", "memory:"], "in the process of the application"),
         (&["list", "--url", "x", "--timeout", "0"], "500ms"),
         (&["release", "abc"], "--reason"),
