@@ -123,7 +123,7 @@ impl Repeated {
             let (repeated, rest) =
                 if index == 0 { ("", part) } else { split_at_end(part).unwrap_or((part, "")) };
             each = highest(repeated).max(each);
-            shared = highest(rest).max(shared);
+            shared = highest(rest).max(usize::from(repeated.contains("{1}"))).max(shared);
         }
         Self { template: template.to_owned(), shared, each, texts: Mutex::default() }
     }
@@ -234,5 +234,12 @@ mod tests {
             "SET a = ?, b = CASE id WHEN ? THEN ? + ? WHEN ? THEN ? + ? END WHERE id IN (?,?)"
         );
         assert_eq!(text.values, [0, 1, 0, 2, 3, 0, 4, 1, 3]);
+    }
+
+    #[test]
+    fn a_value_that_items_share_may_occur_in_items_only() {
+        let text = Repeated::new("VALUES {each,:(?1, {1} + ?2)}").text(2);
+        assert_eq!(text.as_str(), "VALUES (?, ? + ?),(?, ? + ?)");
+        assert_eq!(text.values, [1, 0, 2, 3, 0, 4]);
     }
 }
