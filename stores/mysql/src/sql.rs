@@ -263,9 +263,8 @@ impl Statements {
     }
 
     /// Reads and locks the state of the record that an operator decides about.
-    pub(crate) fn before<'a>(&'a self, seen: &'a Lease) -> Statement<'a, Positional> {
-        let values = vec![Value::bytes(seen.id.as_bytes()), Value::bytes(seen.owner.as_bytes())];
-        Statement::new(&self.before, values)
+    pub(crate) fn before<'a>(&'a self, id: &'a RecordId) -> Statement<'a, Positional> {
+        Statement::new(&self.before, vec![Value::bytes(id.as_bytes())])
     }
 
     /// Adds an entry to the log of operators' decisions, with the state that the record had.

@@ -163,7 +163,7 @@ impl Work<bool> for ChangeLogged<'_> {
     async fn run(&self, connection: &mut MySqlConnection) -> Result<bool, sqlx::Error> {
         use sqlx::Row as _;
         let statements = &self.engine.statements;
-        let before = execute(connection, &statements.before(self.seen)).await?.rows;
+        let before = execute(connection, &statements.before(&self.seen.id)).await?.rows;
         let Some(row) = before.first() else { return Ok(false) };
         if execute(connection, &self.change).await?.changed == 0 {
             return Ok(false);

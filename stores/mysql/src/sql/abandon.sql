@@ -1,5 +1,4 @@
 -- Ends a claim without a response: the key becomes held, or its lease expires at once.
--- An assignment sees the values that were assigned before it: `state` comes last.
 -- Guard: the record is in flight and owned by the caller.
 -- ?1 id, ?2 owner, ?3 abandoned policy (0 retry, 1 hold)
 UPDATE {schema}`{table}`

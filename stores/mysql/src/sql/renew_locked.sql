@@ -3,4 +3,3 @@
 UPDATE {schema}`{table}`
 SET lease = ?1, lease_until = {now} + ?1, watch = first_seen
 WHERE id IN ({each,:?1})
-  AND state = 1

@@ -1,5 +1,4 @@
 -- Completes a held key for an operator. The owner becomes all zeros, which fences a late owner.
--- An assignment sees the values that were assigned before it: `state` and `expires_at` come last.
 -- Guard: the owner that was read; held, or in flight under "hold" with an expired lease.
 -- ?1 id, ?2 owner that was read, ?3 recording, ?4 status or 0
 UPDATE {schema}`{table}`

@@ -6,7 +6,6 @@
 UPDATE {schema}`{table}` AS r
 CROSS JOIN (SELECT {now} AS now) AS clock
 SET r.state = 1,
-    r.kept = 0,
     r.fingerprint = ?2,
     r.owner = ?3,
     r.attempt = 1,
