@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use tokio::task::JoinSet;
+
 use crate::{
     conformance::fixture::{Fixture, KeyUnderTest, TOO_MANY_PAGES, recording, text},
     history::Kind,
@@ -187,10 +189,15 @@ pub(in crate::conformance) async fn a_watched_list_is_in_the_order_of_the_first_
     let Some(store) = fixture.store().administration() else { return };
     let keys = [(); 7].map(|()| fixture.key());
     let (hold, filter) = of_own_operation(&keys[0], fixture.hold_request());
-    for key in &keys {
-        let lease = key.claimed(&hold).await;
-        key.abandon(&lease, Abandoned::Hold).await;
-    }
+    // Side by side, so that some have the same time.
+    let claims = keys.iter().cloned().map(|key| {
+        let hold = hold.clone();
+        async move {
+            let lease = key.claimed(&hold).await;
+            key.abandon(&lease, Abandoned::Hold).await;
+        }
+    });
+    claims.collect::<JoinSet<_>>().join_all().await;
     for limit in [1, 2, 3, 7, 100] {
         let listed = List::Watched.all(store, &filter, limit).await;
         let places = listed.iter().map(|listed| (listed.record.first_seen, listed.id));
@@ -273,6 +280,8 @@ pub(in crate::conformance) async fn every_record_is_on_a_page_of_a_scan(fixture:
             assert_eq!(listed.get(&key.id), Some(&expected.record));
         }
     }
+    let any = ids(&List::Scan.all(store, &RecordFilter::default(), 1_000).await);
+    assert!(keys.iter().all(|key| any.contains(&key.id)));
 }
 
 pub(in crate::conformance) async fn a_record_is_found_by_the_beginning_of_its_id(fixture: Fixture) {

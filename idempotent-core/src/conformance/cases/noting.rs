@@ -287,7 +287,8 @@ pub(in crate::conformance) async fn an_abandoned_operation_with_an_input_is_resu
     assert!(!is_resumable(&fixture, &live).await);
     assert_eq!(live.note(&lease, &Note::input(recording("input"))).await, Fence::Passed);
     assert!(!is_resumable(&fixture, &live).await, "its lease has not expired");
-    without.claimed(fixture.request()).await;
+    let lease = without.claimed(fixture.request()).await;
+    assert_eq!(without.renew(&lease, fixture.tick()).await, Fence::Passed);
     let lease = held.claimed(fixture.hold_request()).await;
     assert_eq!(held.note(&lease, &Note::input(recording("input"))).await, Fence::Passed);
     let lease = unknown.claimed(fixture.request()).await;
