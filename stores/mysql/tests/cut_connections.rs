@@ -46,7 +46,8 @@ async fn proxied_stores(
 async fn a_cut_at_any_byte_of_a_step_does_not_change_its_outcome() {
     let server = MariaDb::without_fsync();
     let stores = proxied_stores(&server, |store| store).await;
-    cuts::cut_at_each_byte(stores).await.assert_at_least(15);
+    // What acknowledges a release has 22 bytes.
+    cuts::cut_at_each_byte(stores).await.assert_at_least(5);
 }
 
 /// The same for the steps that are executed in batches.

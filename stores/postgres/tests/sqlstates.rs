@@ -157,7 +157,7 @@ async fn a_transaction_that_was_idle_for_too_long_has_failed_temporarily() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_end_of_a_claim_succeeds_after_the_server_has_ended_idle_sessions() {
     let (_, url) = store().await;
-    let limited = with(&url, "options=-c%20idle_session_timeout%3D300");
+    let limited = with(&url, "options=-c%20idle_session_timeout%3D1000");
     for store in both(&limited).await {
         let claimed = async || {
             let (id, claim) = (id(), request().with_abandoned(Abandoned::Hold));
@@ -165,7 +165,7 @@ async fn every_end_of_a_claim_succeeds_after_the_server_has_ended_idle_sessions(
             Lease { id, owner: claim.owner }
         };
         let [completed, released, abandoned] = [claimed().await, claimed().await, claimed().await];
-        let idle = || sleep(Duration::from_millis(1_500));
+        let idle = || sleep(Duration::from_millis(2_500));
         idle().await;
         assert_eq!(store.complete(&completed, &Bytes::new()).await.unwrap(), Fence::Passed);
         idle().await;
