@@ -23,12 +23,17 @@ mod damage;
 mod detectors;
 mod ended_keys;
 mod interleavings;
+#[cfg(feature = "mysql")]
+mod locks;
+#[cfg(feature = "mysql")]
+mod mysql;
 mod no_ops;
 mod postgres;
 mod proved;
 mod purge_statements;
 mod redis;
 mod soundness;
+mod sql_cases;
 mod sql_operators;
 mod sql_steps;
 mod sqlite;
@@ -195,4 +200,24 @@ async fn every_mutant_of_the_postgres_statements_for_batches_is_detected() {
 async fn every_mutant_of_the_redis_scripts_is_detected() {
     let group = Group::new("redis", &["stores/redis/src"]);
     assert_all_detected(group, redis::MUTANTS, async { Backend::Redis(Redis::start()) }).await;
+}
+
+#[cfg(feature = "mysql")]
+mod in_mysql {
+    use super::*;
+
+    const FOLDERS: [&str; 2] = ["stores/sql/src", "stores/mysql/src"];
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn every_mutant_of_the_statements_is_detected() {
+        let group = Group::new("mysql", &FOLDERS);
+        assert_all_detected(group, mysql::mutants(), Backend::mysql(false)).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn every_mutant_of_the_statements_for_batches_is_detected() {
+        let group = Group::new("mysql, in batches", &FOLDERS);
+        let mutants = mysql::batch_statements::MUTANTS;
+        assert_all_detected(group, mutants, Backend::mysql(true)).await;
+    }
 }

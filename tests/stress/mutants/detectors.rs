@@ -18,7 +18,7 @@ use idempotent_core::{
 /// How many times a detector runs on a store whose calls take too long.
 const LATE_RUNS: usize = 8;
 /// The errors of calls that took too long.
-const LATE: [&str; 7] = [
+const LATE: [&str; 8] = [
     "PoolTimedOut",
     "source: Late",
     "Slow",
@@ -26,7 +26,10 @@ const LATE: [&str; 7] = [
     "database is locked",
     "statement timeout",
     "lock timeout",
+    "Lock wait timeout",
 ];
+/// The errors of a statement that a server cannot parse.
+const SYNTAX_ERRORS: [&str; 2] = ["syntax error", "error in your SQL syntax"];
 
 /// How a mutant is detected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +54,7 @@ pub(super) enum DetectedBy {
     BlockedReplay,
     /// By checking the watch list after each step, and after its entries are corrected.
     WatchLists,
-    /// With replays of a large recording and of many small ones.
+    /// With replays of a large recording and of many small ones, in batches.
     LargeReplay,
     /// With takeovers of a record that changes between the takeover's read and write.
     ConcurrentChange,
@@ -63,6 +66,9 @@ pub(super) enum DetectedBy {
     PurgeStatements,
     /// By the exhaustive check of the claims of completed and held keys.
     EndedKeys,
+    /// By checking which records a statement returns and locks, while others are locked.
+    #[cfg(feature = "mysql")]
+    Locks,
     /// Not at all: this exhaustive check, which notices the removal of other guards of the same
     /// file, proves that the store is correct without the guard.
     ProvedBy(&'static Self),
@@ -137,7 +143,7 @@ impl Detector {
             DetectedBy::RepeatedHolds => finding(backend.holds_wrongly(variant).await),
             DetectedBy::Demotion => finding(reads_from_a_replica(variant).await),
             DetectedBy::BlockedReplay => finding(backend.waits_for_a_writer(variant).await),
-            DetectedBy::LargeReplay => finding(backend.returns_a_large_recording(variant).await),
+            DetectedBy::LargeReplay => finding(backend.batches_wrongly(variant).await),
             DetectedBy::ConcurrentChange => backend.misses_a_change(variant).await,
             DetectedBy::Expiry => finding(backend.expires_wrongly(variant).await),
             DetectedBy::SyntaxError => run_hammer(backend, variant).await,
@@ -147,6 +153,8 @@ impl Detector {
             DetectedBy::PurgeStatements => {
                 purge_statements::incorrect_change(backend, variant).await
             }
+            #[cfg(feature = "mysql")]
+            DetectedBy::Locks => super::locks::difference(backend, variant).await,
             DetectedBy::ProvedBy(_) => None,
         }
     }
@@ -154,7 +162,8 @@ impl Detector {
     /// Whether a finding belongs to this detector. A mutant whose statement cannot be parsed proves
     /// nothing about its guard.
     pub(super) fn is_for(self, finding: &str) -> bool {
-        (self.0 == DetectedBy::SyntaxError) == finding.contains("syntax error")
+        let is_syntax_error = SYNTAX_ERRORS.iter().any(|error| finding.contains(error));
+        (self.0 == DetectedBy::SyntaxError) == is_syntax_error
     }
 
     pub(super) fn name(self) -> &'static str {
@@ -175,6 +184,8 @@ impl Detector {
             DetectedBy::EndedKeys => "claims of ended keys",
             DetectedBy::WatchLists => "watch lists",
             DetectedBy::PurgeStatements => "the statements of a purge",
+            #[cfg(feature = "mysql")]
+            DetectedBy::Locks => "locked records",
             DetectedBy::ProvedBy(_) => "nothing, as it must be",
         }
     }

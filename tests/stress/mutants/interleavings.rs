@@ -34,6 +34,8 @@ const TTL: Duration = Duration::from_millis(2);
 const LAST_TIME: u64 = 4;
 /// Attempts are distinguished up to this number.
 const LAST_ATTEMPT: u32 = 3;
+/// The statement of MySQL that renews the lease of a claim that is sent again.
+const RENEW_OWN: &str = "renew_own.sql";
 /// The token of the claim whose writes are checked. It may also arrive several times.
 const MINE: u8 = 1;
 
@@ -108,18 +110,23 @@ struct DecidedWrite {
 
 impl DecidedWrite {
     /// The write that `write_claim` of the stores chooses for a record that was read, if it is an
-    /// update. A new claim and a renewal do not depend on what was read.
+    /// update. A new claim, and a renewal in Postgres and SQLite, do not depend on what was read.
     fn of(claim: &Claim, read: &Record, now: Timestamp, backend: &Backend) -> Option<Self> {
         let (change, outcome) = transition::claim(Some(read), claim, now);
         let Change::Put(new) = change else { return None };
-        let (expired, postgres) =
-            (read.is_expired(now), matches!(backend, Backend::Postgres { .. }));
+        let expired = read.is_expired(now);
         let file = match (&new.state, new.owner == claim.owner) {
-            (RecordState::InFlight, true) if expired && postgres => "start_over.sql",
+            (RecordState::InFlight, true) if expired && backend.starts_over() => "start_over.sql",
             (RecordState::Held, _) => "hold.sql",
             (RecordState::InFlight, false) => "shorten.sql",
             (RecordState::InFlight, true) if !expired && read.owner != claim.owner => {
                 "take_over.sql"
+            }
+            #[cfg(feature = "mysql")]
+            (RecordState::InFlight, true)
+                if !expired && matches!(backend, Backend::MySql { .. }) =>
+            {
+                RENEW_OWN
             }
             _ => return None,
         };
@@ -129,6 +136,18 @@ impl DecidedWrite {
             _ => (*read.owner.as_bytes(), 0),
         };
         Some(Self { file, owner_read, attempt_read, outcome: without_time(&outcome) })
+    }
+
+    /// Whether the state machine makes this of a record.
+    fn is_correct(&self, record: &Record, written: &str, claim: &Claim, now: Timestamp) -> bool {
+        if self.file == RENEW_OWN {
+            // A claim that is sent again was granted when it was read; then it renews its lease.
+            let renewed = transition(Some(record), &Event::Renew(claim.owner, LEASE), now).0;
+            return matches!(renewed, Change::Put(new) if values(&new) == written);
+        }
+        let (change, outcome) = transition::claim(Some(record), claim, now);
+        matches!(change, Change::Put(new) if values(&new) == written)
+            && without_time(&outcome) == self.outcome
     }
 
     /// The statement with its parameters, for all records of the table. It marks what it updates.
@@ -150,6 +169,7 @@ impl DecidedWrite {
             }
             "hold.sql" => vec![blob(&fingerprint), owner_read, hold],
             "shorten.sql" => vec![owner_read],
+            RENEW_OWN => vec![owner_read, lease],
             _ => {
                 let (operation, principal) = (blob(b"operation"), blob(b""));
                 let first = [blob(&fingerprint), blob(owner.as_bytes()), lease, ttl, hold];
@@ -199,9 +219,7 @@ pub(super) async fn incorrect_write(backend: &Backend, variant: Variant) -> Opti
                 };
                 *checked.entry(write.file).or_default() += touched.len();
                 for (at, written) in touched {
-                    let (change, outcome) = transition::claim(Some(&records[at]), &mine, *now);
-                    let correct = matches!(&change, Change::Put(new) if values(new) == written);
-                    if !correct || without_time(&outcome) != write.outcome {
+                    if !write.is_correct(&records[at], &written, &mine, *now) {
                         return Some(format!(
                             "{} of a claim with {policy:?} that returns {} changes {:?} at {now:?} \
                              to {written}",

@@ -30,12 +30,26 @@ impl NoOp {
             (Self::Alias, true) => renamed(text, &["r", "head", "value"]),
             (Self::Alias, false) => {
                 let other = renamed(text, &["r"]);
-                if other == text { text.replace("\"\n", "\" AS renamed\n") } else { other }
+                if other == text { with_alias(text) } else { other }
             }
             (Self::Condition, true) => text.replace("if ", "if true and "),
-            (Self::Condition, false) => text.replace("WHERE ", "WHERE 1 = 1 AND "),
+            (Self::Condition, false) => {
+                text.replace("WHERE ", "WHERE 1 = 1 AND ").replace(" IF(", " IF(1 = 1 AND ")
+            }
         }
     }
+}
+
+/// The text with another name for its table; MySQL has none in an insertion, where a word can be
+/// left out.
+fn with_alias(text: &str) -> String {
+    let deleted = "DELETE FROM {schema}`{table}`";
+    text.replace("\"\n", "\" AS renamed\n")
+        .replace("INSERT INTO {schema}`", "INSERT {schema}`")
+        .replace(deleted, "DELETE renamed FROM {schema}`{table}` AS renamed")
+        .replace("FROM {schema}`{table}`\n", "FROM {schema}`{table}` AS renamed\n")
+        .replace("FROM {schema}`{table}` FORCE", "FROM {schema}`{table}` AS renamed FORCE")
+        .replace("UPDATE {schema}`{table}`\n", "UPDATE {schema}`{table}` AS renamed\n")
 }
 
 fn each_line(text: &str, with: impl Fn(&str) -> String) -> String {

@@ -5,10 +5,10 @@ use std::sync::LazyLock;
 use super::{
     Mutant,
     detectors::DetectedBy::{
-        BlockedReplay, Case, Expiry, Hammer, Histories, HistoriesInTransactions, Interleavings,
-        ProvedBy, PurgeStatements, SyntaxError,
+        BlockedReplay, Case, Expiry, Hammer, Histories, HistoriesInTransactions, PurgeStatements,
+        SyntaxError,
     },
-    mutant, sql_operators,
+    mutant, sql_cases, sql_operators,
     sql_steps::{self, SPARED},
 };
 
@@ -17,8 +17,15 @@ pub(super) mod batch_statements;
 /// The mutants of all statements.
 pub(super) fn mutants() -> &'static [Mutant] {
     static ALL: LazyLock<Vec<Mutant>> = LazyLock::new(|| {
-        let operators = sql_operators::mutants("$", "''::bytea");
-        [MUTANTS, &sql_steps::mutants("$", "start_over.sql"), &operators].concat()
+        let (placeholder, empty) = ("$", "''::bytea");
+        [
+            MUTANTS,
+            &sql_steps::mutants(placeholder),
+            &sql_steps::of_starting_over(placeholder),
+            &sql_operators::mutants(placeholder, empty),
+            &sql_cases::mutants(placeholder, empty, "start_over.sql"),
+        ]
+        .concat()
     });
     &ALL
 }
@@ -78,38 +85,6 @@ const MUTANTS: &[Mutant] = &[
         "CASE WHEN $8 + $5 <= clock.now THEN clock.now + $5 ELSE $8 + $5 END",
         "$8 + $5",
         Expiry,
-    ),
-    mutant(
-        "start_over.sql",
-        "WHERE r.id = $1",
-        "WHERE true",
-        Case("changes_to_one_key_of_an_owner_do_not_touch_another"),
-    ),
-    mutant("start_over.sql", "\n  AND r.owner = $9", "", ProvedBy(&Interleavings)),
-    mutant(
-        "start_over.sql",
-        "\n  AND r.expires_at <= clock.now",
-        "",
-        Case("one_of_late_completion_and_new_request_wins"),
-    ),
-    mutant(
-        "start_over.sql",
-        "\n  AND (r.state = 2 OR (r.state = 1 AND r.abandoned = 0 AND r.lease_until <= clock.now))",
-        "",
-        Case("one_of_takeover_and_renewal_wins"),
-    ),
-    mutant(
-        "start_over.sql",
-        "(r.state = 1 AND r.abandoned",
-        "(r.abandoned",
-        Case("one_of_takeover_and_abandonment_wins"),
-    ),
-    mutant("start_over.sql", " AND r.abandoned = 0", "", Interleavings),
-    mutant(
-        "start_over.sql",
-        " AND r.lease_until <= clock.now",
-        "",
-        Case("one_of_takeover_and_renewal_wins"),
     ),
     mutant(
         "renew.sql",

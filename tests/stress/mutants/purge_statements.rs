@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::{
     Variant,
     backends::Backend,
-    interleavings::table::{Database, Row, values},
+    interleavings::table::{self, Database, Row, values},
     read,
 };
 use idempotent_core::{
@@ -21,7 +21,11 @@ const NOW: Timestamp = Timestamp::from_millis(1_000);
 const LEASE: Duration = Duration::from_millis(20);
 /// Leases that have expired, that run, and that are longer than their length because the clock was
 /// set back.
-const LEASES: [u64; 4] = [0, 1_000, 1_010, 1_500];
+const LEASES: [u64; 5] = [0, 1_000, 1_010, 1_021, 1_500];
+/// The time of the statements that change what others have found. A lease that was longer than its
+/// length at [`NOW`] may not be so any more.
+#[cfg(feature = "mysql")]
+const LATER: Timestamp = Timestamp::from_millis(1_005);
 /// Ends of the ttl, which has passed or not.
 const EXPIRIES: [u64; 3] = [900, 1_000, 1_001];
 
@@ -54,14 +58,16 @@ fn records() -> Vec<Record> {
 }
 
 /// What a statement must make of a record; `None` if it must remove the record.
-fn expected(file: &str, record: &Record, kept: bool) -> Option<Row> {
+fn expected(file: &str, record: &Record, kept: bool, changed_at: Timestamp) -> Option<Row> {
     let change = transition(Some(record), &Event::Purge, NOW).0;
+    let later = transition(Some(record), &Event::Purge, changed_at).0;
     let never_purged = match record.state {
         RecordState::InFlight => record.abandoned == Hold,
         RecordState::Held => true,
         RecordState::Completed(_) => false,
     };
     let unchanged = Row { touched: false, kept, values: values(record) };
+    let change = if matches!(change, Change::Put(_)) { later } else { change };
     match (file, change) {
         // A marked record is not in the index that a purge reads.
         _ if kept => Some(unchanged),
@@ -76,30 +82,57 @@ fn expected(file: &str, record: &Record, kept: bool) -> Option<Row> {
     }
 }
 
+/// The statement with its parameters, or the two of MySQL, and the time at which it changes records.
+/// It marks what it updates.
+fn statements(
+    file: &str,
+    backend: &Backend,
+    variant: Variant,
+    database: &Database,
+) -> (table::Change, Timestamp) {
+    let statement = |file: &str, now: Timestamp| {
+        variant
+            .alter(file, &read(backend.folder(), file))
+            .replace("{now}", &now.as_millis().to_string())
+            .replace("{table}", database.table())
+            .replace("{schema}", "")
+            .replacen("SET ", "SET touched = 1, ", 1)
+    };
+    let with_values = |text: &str| {
+        ["?1", "?2", "$1"]
+            .iter()
+            .fold(text.to_owned(), |text, value| text.replace(value, &NOW.as_millis().to_string()))
+    };
+    let found = with_values(&statement(file, NOW));
+    #[cfg(feature = "mysql")]
+    if matches!(backend, Backend::MySql { .. }) {
+        let change = match file {
+            "purge.sql" => "delete_locked.sql",
+            "keep.sql" => "keep_locked.sql",
+            _ => "shorten_locked.sql",
+        };
+        return (table::Change::of_those(found, statement(change, LATER)), LATER);
+    }
+    (table::Change::of_all(found), NOW)
+}
+
 /// A record that one of the statements treats incorrectly, if there is one.
 pub(super) async fn incorrect_change(backend: &Backend, variant: Variant) -> Option<String> {
     let database = Database::new(backend).await;
     let (records, mut changed) = (records(), 0);
     for file in ["purge.sql", "shorten_expired.sql", "keep.sql"] {
-        let text = variant.alter(file, &read(backend.folder(), file));
-        let statement = text
-            .replace("{now}", &NOW.as_millis().to_string())
-            .replace("{table}", database.table())
-            .replace("{schema}", "")
-            .replace("?1", "1000")
-            .replace("$1", "1000")
-            .replacen("SET ", "SET touched = 1, ", 1);
+        let (change, changed_at) = statements(file, backend, variant, &database);
         for kept in [false, true] {
             database.fill(&records).await;
             if kept {
                 database.execute(format!("UPDATE {} SET kept = 1", database.table())).await;
             }
-            let rows = match database.rows_after(statement.clone()).await {
+            let rows = match database.rows_after(&change).await {
                 Ok(rows) => rows,
                 Err(error) => return Some(error.to_string()),
             };
             for (at, record) in records.iter().enumerate() {
-                let (expected, row) = (expected(file, record, kept), rows.get(&at));
+                let (expected, row) = (expected(file, record, kept, changed_at), rows.get(&at));
                 if row != expected.as_ref() {
                     return Some(format!(
                         "{file} makes {row:?} of {record:?} (kept: {kept}), not {expected:?}"

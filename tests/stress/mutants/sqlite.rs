@@ -7,15 +7,21 @@ use super::{
     detectors::DetectedBy::{
         Case, Hammer, Histories, HistoriesInTransactions, PurgeStatements, SyntaxError,
     },
-    mutant, sql_operators,
+    mutant, sql_cases, sql_operators,
     sql_steps::{self, SPARED},
 };
 
 /// The mutants of all statements.
 pub(super) fn mutants() -> &'static [Mutant] {
     static ALL: LazyLock<Vec<Mutant>> = LazyLock::new(|| {
-        let operators = sql_operators::mutants("?", "x''");
-        [MUTANTS, &sql_steps::mutants("?", "claim.sql"), &operators].concat()
+        let (placeholder, empty) = ("?", "x''");
+        [
+            MUTANTS,
+            &sql_steps::mutants(placeholder),
+            &sql_operators::mutants(placeholder, empty),
+            &sql_cases::mutants(placeholder, empty, "claim.sql"),
+        ]
+        .concat()
     });
     &ALL
 }

@@ -17,8 +17,19 @@ pub(super) struct ShiftedStore {
 }
 
 pub(super) enum Rows {
-    Sqlite { pool: SqlitePool, _file: File },
-    Postgres { pool: PgPool, table: String },
+    Sqlite {
+        pool: SqlitePool,
+        _file: File,
+    },
+    Postgres {
+        pool: PgPool,
+        table: String,
+    },
+    #[cfg(feature = "mysql")]
+    MySql {
+        pool: sqlx::MySqlPool,
+        table: String,
+    },
 }
 
 #[async_trait]
@@ -52,6 +63,12 @@ impl ShiftedStore {
             }
             Rows::Postgres { pool, table } => {
                 let set = shifted_in_postgres(by);
+                let shift = AssertSqlSafe(format!("UPDATE {table} SET {set}"));
+                sqlx::raw_sql(shift).execute(pool).await.map(drop).unwrap();
+            }
+            #[cfg(feature = "mysql")]
+            Rows::MySql { pool, table } => {
+                let set = test_support::subjects::rows::shifted_in_mysql(by);
                 let shift = AssertSqlSafe(format!("UPDATE {table} SET {set}"));
                 sqlx::raw_sql(shift).execute(pool).await.map(drop).unwrap();
             }

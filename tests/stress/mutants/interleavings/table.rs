@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, fmt::Write as _};
 use sqlx::{AssertSqlSafe, PgPool, SqlitePool};
 
 use crate::{
+    effects::hex,
     fixtures::unique,
     mutants::{
         Variant,
@@ -16,7 +17,6 @@ use test_support::subjects::sqlite::File;
 
 /// The columns of a record, as [`Database::touched`] returns them.
 pub(in crate::mutants) fn values(record: &Record) -> String {
-    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let (state, recording) = match &record.state {
         RecordState::InFlight => (1, None),
         RecordState::Completed(recording) => (2, Some(recording)),
@@ -40,8 +40,19 @@ pub(in crate::mutants) fn values(record: &Record) -> String {
 
 /// A table with an additional column that marks the updated records.
 pub(in crate::mutants) enum Database {
-    Sqlite { pool: SqlitePool, _file: File },
-    Postgres { pool: PgPool, table: String },
+    Sqlite {
+        pool: SqlitePool,
+        _file: File,
+    },
+    Postgres {
+        pool: PgPool,
+        table: String,
+    },
+    #[cfg(feature = "mysql")]
+    MySql {
+        pool: sqlx::MySqlPool,
+        table: String,
+    },
 }
 
 impl Database {
@@ -59,6 +70,13 @@ impl Database {
                 Store::migrate(&store).await.unwrap();
                 Self::Postgres { pool: pool.clone(), table }
             }
+            #[cfg(feature = "mysql")]
+            Backend::MySql { url, pool, .. } => {
+                let table = unique();
+                let store = crate::mutants::backends::mysql(url, &table, Variant::Shipped, false);
+                Store::migrate(&store.await).await.unwrap();
+                Self::MySql { pool: pool.clone(), table }
+            }
             Backend::Redis(_) => unreachable!("a script reads and writes in one step"),
         };
         let table = database.table();
@@ -71,14 +89,18 @@ impl Database {
         match self {
             Self::Sqlite { .. } => "idempotency_records",
             Self::Postgres { table, .. } => table,
+            #[cfg(feature = "mysql")]
+            Self::MySql { table, .. } => table,
         }
     }
 
     pub(super) fn blob(&self, bytes: &[u8]) -> String {
-        let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        let hex = hex(bytes);
         match self {
             Self::Sqlite { .. } => format!("x'{hex}'"),
             Self::Postgres { .. } => format!("'\\x{hex}'::bytea"),
+            #[cfg(feature = "mysql")]
+            Self::MySql { .. } => format!("x'{hex}'"),
         }
     }
 
@@ -87,6 +109,8 @@ impl Database {
         match self {
             Self::Sqlite { pool, .. } => drop(statements.execute(pool).await.unwrap()),
             Self::Postgres { pool, .. } => drop(statements.execute(pool).await.unwrap()),
+            #[cfg(feature = "mysql")]
+            Self::MySql { pool, .. } => drop(statements.execute(pool).await.unwrap()),
         }
     }
 
@@ -98,8 +122,6 @@ impl Database {
             table = self.table()
         );
         for (at, record) in records.iter().enumerate() {
-            let mut id = [0; 32];
-            id[24..].copy_from_slice(&at.to_be_bytes());
             let values = values(record);
             let mut values = values.split(' ');
             let numbers: Vec<_> = values.by_ref().take(7).collect();
@@ -111,7 +133,7 @@ impl Database {
                 statement,
                 "{} ({}, {}, {}, {}, {recording})",
                 if at == 0 { "" } else { "," },
-                self.blob(&id),
+                self.blob(&id_at(at)),
                 numbers.join(", "),
                 self.blob(&record.fingerprint.to_bytes()),
                 self.blob(record.owner.as_bytes()),
@@ -127,42 +149,53 @@ impl Database {
         &self,
         statement: String,
     ) -> Result<Vec<(usize, String)>, sqlx::Error> {
-        let rows = self.rows_after(statement).await?.into_iter();
+        let rows = self.rows_after(&Change::of_all(statement)).await?.into_iter();
         Ok(rows.filter(|(_, row)| row.touched).map(|(at, row)| (at, row.values)).collect())
     }
 
-    /// All rows after a statement, by their positions. Its changes are undone. Fails if the table
-    /// refuses them.
+    /// All rows after a change, by their positions. The change is undone. Fails if the table refuses
+    /// it.
     pub(in crate::mutants) async fn rows_after(
         &self,
-        statement: String,
+        change: &Change,
     ) -> Result<BTreeMap<usize, Row>, sqlx::Error> {
-        let hex = |column| match self {
+        let as_hex = |column| match self {
             Self::Sqlite { .. } => format!("lower(hex({column}))"),
+            #[cfg(feature = "mysql")]
+            Self::MySql { .. } => format!("lower(hex({column}))"),
             Self::Postgres { .. } => format!("encode({column}, 'hex')"),
         };
         let columns = format!(
             "{} || ' ' || touched || ' ' || kept || ' ' || state || ' ' || attempt || ' ' || \
              abandoned || ' ' || lease || ' ' || lease_until || ' ' || first_seen || ' ' || \
              expires_at || ' ' || {} || ' ' || {} || ' ' || coalesce({}, '')",
-            hex("id"),
-            hex("fingerprint"),
-            hex("owner"),
-            hex("recording"),
+            as_hex("id"),
+            as_hex("fingerprint"),
+            as_hex("owner"),
+            as_hex("recording"),
         );
         let select = AssertSqlSafe(format!("SELECT {columns} FROM {}", self.table()));
-        let change = sqlx::raw_sql(AssertSqlSafe(statement));
         let rows: Vec<String> = match self {
             Self::Sqlite { pool, .. } => {
                 let mut transaction = pool.begin().await.unwrap();
-                change.execute(&mut *transaction).await?;
+                change.all().execute(&mut *transaction).await?;
                 let rows = sqlx::query_scalar(select).fetch_all(&mut *transaction).await.unwrap();
                 transaction.rollback().await.unwrap();
                 rows
             }
             Self::Postgres { pool, .. } => {
                 let mut transaction = pool.begin().await.unwrap();
-                change.execute(&mut *transaction).await?;
+                change.all().execute(&mut *transaction).await?;
+                let rows = sqlx::query_scalar(select).fetch_all(&mut *transaction).await.unwrap();
+                transaction.rollback().await.unwrap();
+                rows
+            }
+            #[cfg(feature = "mysql")]
+            Self::MySql { pool, .. } => {
+                let mut transaction = pool.begin().await.unwrap();
+                if let Some(change) = change.of_found(&mut transaction).await? {
+                    change.execute(&mut *transaction).await?;
+                }
                 let rows = sqlx::query_scalar(select).fetch_all(&mut *transaction).await.unwrap();
                 transaction.rollback().await.unwrap();
                 rows
@@ -170,6 +203,53 @@ impl Database {
         };
         Ok(rows.iter().map(|row| Row::parse(row)).collect())
     }
+}
+
+/// A change of records.
+pub(in crate::mutants) struct Change {
+    /// The statement that finds the records, if another one than `change` does. Its parameter
+    /// `{each,:?1}` are then their ids.
+    find: Option<String>,
+    change: String,
+}
+
+impl Change {
+    /// A statement that finds what it changes.
+    pub(in crate::mutants) fn of_all(change: String) -> Self {
+        Self { find: None, change }
+    }
+
+    /// A statement for records that another one finds.
+    #[cfg(feature = "mysql")]
+    pub(in crate::mutants) fn of_those(find: String, change: String) -> Self {
+        Self { find: Some(find), change }
+    }
+
+    fn all(&self) -> sqlx::RawSql {
+        debug_assert!(self.find.is_none());
+        sqlx::raw_sql(AssertSqlSafe(self.change.clone()))
+    }
+
+    /// The statement for the records that were found; `None` if there are none.
+    #[cfg(feature = "mysql")]
+    async fn of_found(
+        &self,
+        connection: &mut sqlx::MySqlConnection,
+    ) -> Result<Option<sqlx::RawSql>, sqlx::Error> {
+        let Some(find) = &self.find else { return Ok(Some(self.all())) };
+        let find = sqlx::query_scalar(AssertSqlSafe(find.clone()));
+        let found: Vec<Vec<u8>> = find.fetch_all(connection).await?;
+        let ids: Vec<_> = found.iter().map(|id| format!("x'{}'", hex(id))).collect();
+        let change = self.change.replace("{each,:?1}", &ids.join(", "));
+        Ok((!ids.is_empty()).then(|| sqlx::raw_sql(AssertSqlSafe(change))))
+    }
+}
+
+/// The id of the record at a position.
+pub(in crate::mutants) fn id_at(position: usize) -> [u8; 32] {
+    let mut id = [0; 32];
+    id[24..].copy_from_slice(&position.to_be_bytes());
+    id
 }
 
 /// A row of the table.
