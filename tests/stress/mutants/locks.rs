@@ -23,9 +23,9 @@ const LOCKED: u16 = 1205;
 const SESSION: &str = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; \
                        SET SESSION innodb_lock_wait_timeout = 1; START TRANSACTION";
 
-/// What a statement is tried on: two records that it finds, of which another transaction has locked
-/// the second one, and two that it does not find; it need not even read the last one. Statements for
-/// several ids get those of the first three.
+/// What a statement is tried on: two records that it finds, of which another transaction has
+/// locked the second one, and two that it does not find; it need not even read the last one.
+/// Statements for several ids get those of the first three.
 struct Try {
     file: &'static str,
     records: [Record; 4],

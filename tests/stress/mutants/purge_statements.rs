@@ -82,8 +82,8 @@ fn expected(file: &str, record: &Record, kept: bool, changed_at: Timestamp) -> O
     }
 }
 
-/// The statement with its parameters, or the two of MySQL, and the time at which it changes records.
-/// It marks what it updates.
+/// The statement with its parameters, or the two of MySQL, and the time at which it changes
+/// records. It marks what it updates.
 fn statements(
     file: &str,
     backend: &Backend,

@@ -153,8 +153,8 @@ impl Database {
         Ok(rows.filter(|(_, row)| row.touched).map(|(at, row)| (at, row.values)).collect())
     }
 
-    /// All rows after a change, by their positions. The change is undone. Fails if the table refuses
-    /// it.
+    /// All rows after a change, by their positions. The change is undone. Fails if the table
+    /// refuses it.
     pub(in crate::mutants) async fn rows_after(
         &self,
         change: &Change,
