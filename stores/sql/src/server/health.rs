@@ -2,7 +2,7 @@
 //!
 //! A server that is lost silently (a dead host, a link that drops packets) closes no connection, so
 //! each call on it would wait for its whole limit, once for each pooled connection. A call without
-//! a response for [`PROBE_AFTER`] therefore starts one probe for the whole store: a new connection
+//! a response for `PROBE_AFTER` therefore starts one probe for the whole store: a new connection
 //! and a trivial statement. If the probe gets a response, the server is only slow, and the call
 //! waits on. If not, the server is down: pending calls end with an unknown outcome, new ones fail
 //! at once, and all connections are presumed dead, until a later probe succeeds.
