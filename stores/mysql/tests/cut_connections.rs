@@ -55,5 +55,6 @@ async fn a_cut_at_any_byte_of_a_step_does_not_change_its_outcome() {
 async fn a_cut_at_any_byte_of_a_batch_does_not_change_the_outcome_of_its_step() {
     let server = MariaDb::without_fsync();
     let stores = proxied_stores(&server, batched_mysql).await;
-    cuts::cut_steps(stores, &[Step::Claim, Step::Complete]).await.assert_at_least(15);
+    // The last statement of a batch of claims is acknowledged with few bytes.
+    cuts::cut_steps(stores, &[Step::Claim, Step::Complete]).await.assert_at_least(3);
 }
