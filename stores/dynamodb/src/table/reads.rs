@@ -1,0 +1,125 @@
+//! Reads of items. All are strongly consistent, except those of the index.
+
+use aws_sdk_dynamodb::types::{AttributeValue, KeysAndAttributes};
+use futures_util::{StreamExt as _, stream};
+
+use super::{Item, Refusal, Response, Table, writes::key_of};
+use crate::{
+    error::CallFailure,
+    item::{bytes, names},
+};
+
+/// How many items one request may read.
+const BATCH: usize = 100;
+/// How many batches are read at the same time.
+const CONCURRENT_BATCHES: usize = 4;
+
+/// What a query of the index asks for: the entries under `hash`, from `from` on.
+#[derive(Clone, Debug)]
+pub(crate) struct Queried {
+    pub(crate) hash: String,
+    /// The least `first_seen`.
+    pub(crate) from: Option<u64>,
+    /// Whether the largest `first_seen` comes first.
+    pub(crate) latest_first: bool,
+    /// The last entry of the previous page.
+    pub(crate) after: Option<Item>,
+    pub(crate) limit: Option<i32>,
+}
+
+/// A part of a scan: the items, and where the next part begins.
+pub(crate) struct Part {
+    pub(crate) items: Vec<Item>,
+    pub(crate) next: Option<Item>,
+}
+
+impl Table {
+    /// Reads an item.
+    pub(crate) async fn get(&self, key: &[u8]) -> Result<Option<Item>, CallFailure> {
+        let get = self.client.get_item().table_name(&*self.name);
+        let get = get.key(names::ID, bytes(key)).consistent_read(true);
+        let get = |probe| get.clone().customize().interceptor(probe).send();
+        Ok(done(self.call(get).await?)?.item)
+    }
+
+    /// Reads those of these items that exist, in no order.
+    pub(crate) async fn get_many(&self, keys: Vec<Vec<u8>>) -> Result<Vec<Item>, CallFailure> {
+        let batches: Vec<Vec<Vec<u8>>> = keys.chunks(BATCH).map(<[_]>::to_vec).collect();
+        let batches = batches.into_iter().map(|batch| self.get_batch(batch));
+        let batches: Vec<_> = stream::iter(batches).buffered(CONCURRENT_BATCHES).collect().await;
+        let mut items = Vec::new();
+        for batch in batches {
+            items.extend(batch?);
+        }
+        Ok(items)
+    }
+
+    async fn get_batch(&self, keys: Vec<Vec<u8>>) -> Result<Vec<Item>, CallFailure> {
+        let (mut items, mut keys) =
+            (Vec::new(), Some(keys.iter().map(|key| key_of(key)).collect()));
+        // A response has at most 16 MB; what is left is read by another request.
+        while let Some(wanted) = keys.take().filter(|keys: &Vec<Item>| !keys.is_empty()) {
+            let wanted = KeysAndAttributes::builder().set_keys(Some(wanted)).consistent_read(true);
+            let wanted = wanted.build().map_err(CallFailure::not_built)?;
+            let get = self.client.batch_get_item().request_items(&*self.name, wanted);
+            let get = |probe| get.clone().customize().interceptor(probe).send();
+            let read = done(self.call(get).await?)?;
+            items.extend(read.responses.into_iter().flatten().flat_map(|(_, items)| items));
+            let left = read.unprocessed_keys.into_iter().flatten();
+            keys = Some(left.flat_map(|(_, left)| left.keys).collect());
+        }
+        Ok(items)
+    }
+
+    /// Reads one page of keys of the index.
+    pub(crate) async fn query(&self, wanted: Queried) -> Result<Part, CallFailure> {
+        let condition = match wanted.from {
+            Some(_) => "#h = :h AND #t >= :t",
+            None => "#h = :h",
+        };
+        let query = self.client.query().table_name(&*self.name).index_name(names::WATCHED);
+        let mut query = query
+            .key_condition_expression(condition)
+            .expression_attribute_names("#h", names::WATCHED)
+            .expression_attribute_values(":h", AttributeValue::S(wanted.hash))
+            .scan_index_forward(!wanted.latest_first)
+            .set_exclusive_start_key(wanted.after)
+            .set_limit(wanted.limit);
+        if let Some(from) = wanted.from {
+            query = query
+                .expression_attribute_names("#t", names::FIRST_SEEN)
+                .expression_attribute_values(":t", AttributeValue::N(from.to_string()));
+        }
+        let query = |probe| query.clone().customize().interceptor(probe).send();
+        let page = done(self.call(query).await?)?;
+        Ok(Part { items: page.items.unwrap_or_default(), next: page.last_evaluated_key })
+    }
+
+    /// Reads these attributes of up to `limit` items of the table, after the item `after`.
+    pub(crate) async fn scan(
+        &self,
+        attributes: &[&str],
+        (after, limit): (Option<&[u8]>, Option<i32>),
+        segment: Option<(i32, i32)>,
+    ) -> Result<Part, CallFailure> {
+        let projection: Vec<_> = attributes.iter().map(|name| format!("#{name}")).collect();
+        let named = attributes.iter().map(|name| (format!("#{name}"), (*name).to_owned()));
+        let scan = self.client.scan().table_name(&*self.name).consistent_read(true);
+        let scan = scan
+            .projection_expression(projection.join(", "))
+            .set_expression_attribute_names(Some(named.collect()))
+            .set_exclusive_start_key(after.map(key_of))
+            .set_segment(segment.map(|(segment, _)| segment))
+            .set_total_segments(segment.map(|(_, of)| of))
+            .set_limit(limit);
+        let scan = |probe| scan.clone().customize().interceptor(probe).send();
+        let page = done(self.call(scan).await?)?;
+        Ok(Part { items: page.items.unwrap_or_default(), next: page.last_evaluated_key })
+    }
+}
+
+/// What a request without a condition returned.
+pub(crate) fn done<T, E: Refusal>(response: Response<Result<T, E>>) -> Result<T, CallFailure> {
+    // Such a request is never refused.
+    response.value.map_err(|_| CallFailure::Contended)
+}
