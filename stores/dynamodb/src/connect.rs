@@ -36,7 +36,7 @@ pub(crate) async fn open(url: &str, options: &DynamoDbOptions) -> Result<Engine,
 }
 
 /// A client with TLS by `ring` and the machine's certificates.
-fn http_client() -> SharedHttpClient {
+pub(crate) fn http_client() -> SharedHttpClient {
     let provider = tls::Provider::Rustls(CryptoMode::Ring);
     aws_smithy_http_client::Builder::new().tls_provider(provider).build_https()
 }

@@ -3,9 +3,15 @@
 
 use std::{sync::Arc, time::Duration};
 
+use aws_sdk_dynamodb::{
+    Client,
+    config::{Builder, Credentials, Region},
+};
 use idempotent_core::{RecordId, StoreError, clock::millis};
 
-use crate::{DynamoDbStore, address::Address, engine::Engine, guards, item, table::Table};
+use crate::{
+    DynamoDbStore, address::Address, connect, engine::Engine, guards, steps, table::Table,
+};
 
 /// The names of all guards, and their texts.
 pub fn guards() -> impl Iterator<Item = (&'static str, &'static str)> {
@@ -47,16 +53,27 @@ pub fn key_of(store: &DynamoDbStore, id: &RecordId) -> Vec<u8> {
     store.engine.keys.record(id)
 }
 
-/// Removes what the table's time to live may remove now, as if it were never late, and returns how
-/// many records that were.
+/// A client for an emulator at this address.
+pub fn client_of(endpoint: &str) -> Client {
+    let config = Builder::new()
+        .behavior_version_latest()
+        .http_client(connect::http_client())
+        .region(Region::new("us-east-1"))
+        .credentials_provider(Credentials::new("test", "test", None, None, "tests"))
+        .endpoint_url(endpoint);
+    Client::from_conf(config.build())
+}
+
+/// Removes up to `limit` records that the table's time to live may remove now, as if it were never
+/// late, and returns how many that were.
 ///
 /// # Errors
 /// Fails if the table cannot be read.
 ///
 /// # Panics
 /// If the time to live would remove a record that is live, or never removes one that has expired.
-pub async fn expire(store: &DynamoDbStore) -> Result<u64, StoreError> {
-    item::expire(&store.engine).await.map_err(|failure| failure.into_error("purge"))
+pub async fn expire(store: &DynamoDbStore, limit: u32) -> Result<u64, StoreError> {
+    steps::expire(&store.engine, limit).await.map_err(|failure| failure.into_error("purge"))
 }
 
 /// Verifies the URL of a table, without opening anything.

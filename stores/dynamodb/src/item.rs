@@ -13,16 +13,9 @@ pub(crate) use self::{
 };
 use crate::table::Item;
 
-#[cfg(feature = "internals")]
-use self::encode::GRACE;
-#[cfg(feature = "internals")]
-pub(crate) use self::expire::expire;
-
 mod contents;
 mod decode;
 mod encode;
-#[cfg(feature = "internals")]
-mod expire;
 mod keys;
 mod log;
 pub(crate) mod names;

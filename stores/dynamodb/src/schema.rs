@@ -59,7 +59,7 @@ pub(crate) async fn facts(engine: &Engine) -> Result<StoreFacts, CallFailure> {
     let size = |bytes: Option<i64>| bytes.and_then(|size| u64::try_from(size).ok()).unwrap_or(0);
     let indexes = table.global_secondary_indexes().iter().map(|index| size(index.index_size_bytes));
     let server = ShortText::truncated("Amazon DynamoDB");
-    let mut facts = StoreFacts::new(now.earliest, server)
+    let mut facts = StoreFacts::new(now.at, server)
         .with_size("table", size(table.table_size_bytes))
         .with_size("indexes", indexes.sum());
     if time_to_live(engine).await?.as_deref() != Some(names::GONE) {

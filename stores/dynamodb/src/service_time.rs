@@ -5,35 +5,38 @@
 //! monotonic clock of the machine tells how long ago that was. Each response thus bounds the
 //! difference between the two clocks, and all of them together bound it closely.
 //!
-//! Whether something has expired is judged by the earliest time that it can be, and a lease ends at
-//! the latest. Safety does not depend on either: it depends on the owner token and the tag in each
+//! What is written counts from the earliest time that it can be. It has ended only when that has
+//! passed by more than the [widest](WIDEST) distance of the bounds, so that a lease is never cut
+//! short. Safety does not depend on either: it depends on the owner token and the tag in each
 //! condition.
 
 use std::{
     sync::{
-        Mutex, PoisonError,
+        Mutex, MutexGuard, PoisonError,
         atomic::{AtomicI64, Ordering},
     },
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use aws_sdk_dynamodb::primitives::{DateTime, DateTimeFormat};
 use idempotent_core::clock::Timestamp;
 
-/// The time of the service lies between these, both included.
+/// The time of the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Now {
-    pub(crate) earliest: Timestamp,
-    pub(crate) latest: Timestamp,
+    /// The earliest time that it can be, from which everything counts that is written.
+    pub(crate) at: Timestamp,
+    /// What ends by this time has ended, whichever process has written it.
+    pub(crate) past: Timestamp,
 }
 
 /// How much wider the bounds become with the time: the drift of a machine's clock, 500 parts in a
 /// million, which is more than NTP corrects.
 const DRIFT: i64 = 2_000;
 /// Responses of different hosts of the service may differ by this much, in milliseconds.
-const SKEW: i64 = 100;
+const SKEW: i64 = 50;
 /// The bounds are narrowed by a read before a step if they are wider, in milliseconds.
-const WIDEST: i64 = 3_000;
+pub(crate) const WIDEST: i64 = 2_000;
 
 /// The bounds of the service's time.
 #[derive(Debug)]
@@ -77,7 +80,7 @@ impl ServiceTime {
             let millis = at.saturating_add(offset).saturating_add(shift);
             Timestamp::from_millis(u64::try_from(millis).unwrap_or(0))
         };
-        (high - low <= WIDEST).then(|| Now { earliest: time(low), latest: time(high) })
+        (high - low <= WIDEST).then(|| Now { at: time(low), past: time(low - WIDEST) })
     }
 
     /// Takes the `Date` header of a response. The request was not sent before `sent`.
@@ -115,7 +118,7 @@ impl ServiceTime {
         i64::try_from(at.duration_since(self.origin).as_millis()).unwrap_or(i64::MAX)
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Bounds>> {
+    fn lock(&self) -> MutexGuard<'_, Option<Bounds>> {
         self.bounds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -132,10 +135,6 @@ impl ServiceTime {
         self.shift.fetch_add(by, Ordering::Relaxed);
     }
 }
-
-/// By how much more than its length a lease may seem to last, because its end was written by
-/// another process at the latest time that it could be there.
-pub(crate) const TOLERANCE: Duration = Duration::from_millis(WIDEST.unsigned_abs());
 
 #[cfg(test)]
 mod tests {
@@ -170,7 +169,7 @@ mod tests {
         let time = ServiceTime::new();
         time.narrow(1_000_000, 0, 10);
         assert_eq!(width(&time, 10), 1_010 + 2 * SKEW);
-        assert_eq!(width(&time, 2_010_000), 1_010 + 2 * SKEW + 2 * (2_010_000 - 10) / DRIFT);
+        assert_eq!(width(&time, 2_000_010), 1_010 + 2 * SKEW + 2 * 2_000_000 / DRIFT);
     }
 
     #[test]

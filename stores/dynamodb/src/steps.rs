@@ -3,6 +3,8 @@
 //! [`transition`](idempotent_core::transition), and written on the condition that the record is
 //! still the one for which it was decided.
 
+#[cfg(feature = "internals")]
+pub(crate) use self::expire::expire;
 pub(crate) use self::{
     claim::claim,
     ends::{abandon, complete, release},
@@ -18,6 +20,8 @@ mod blobs;
 mod claim;
 mod decided;
 mod ends;
+#[cfg(feature = "internals")]
+mod expire;
 mod history;
 mod lookup;
 mod note;

@@ -2,6 +2,8 @@
 
 #[cfg(feature = "mysql")]
 pub mod mariadb;
+#[cfg(feature = "dynamodb")]
+pub mod dynamodb;
 #[cfg(feature = "postgres")]
 pub mod pgbouncer;
 #[cfg(feature = "postgres")]

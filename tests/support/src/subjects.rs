@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+#[cfg(feature = "dynamodb")]
+pub mod dynamodb;
 pub mod memory;
 #[cfg(feature = "mysql")]
 pub mod mysql;

@@ -9,7 +9,7 @@ use idempotent_core::{
 use super::{READ, watched};
 
 pub(super) async fn count(engine: &Engine) -> Result<RecordCount, CallFailure> {
-    let now = engine.now(&RecordId::from_bytes([0; 32])).await?.earliest;
+    let now = engine.now(&RecordId::from_bytes([0; 32])).await?.at;
     let mut count = RecordCount::none(now);
     count.records = schema::item_count(engine).await?;
     let (filter, is_held) = (RecordFilter::default(), RecordFilter::of_state(ListedState::Held));

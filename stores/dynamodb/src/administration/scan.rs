@@ -6,7 +6,6 @@ use crate::{
     item::{decode_listed, names},
     table::Item,
 };
-use futures_util::future::try_join_all;
 use idempotent_core::{
     RecordId,
     protocol::{InvalidPosition, ListedRecord, PagePosition, RecordFilter, RecordPage},
@@ -14,8 +13,6 @@ use idempotent_core::{
 
 use super::watched::id_of;
 
-/// In how many parts the table is searched at the same time.
-const SEGMENTS: i32 = 4;
 /// How a position in a scan begins.
 const MARK: &str = "after";
 
@@ -46,13 +43,13 @@ pub(super) async fn page(
     after_key: Option<Vec<u8>>,
     limit: usize,
 ) -> Result<RecordPage, CallFailure> {
-    let now = engine.now(&RecordId::from_bytes([0; 32])).await?.earliest;
+    let now = engine.now(&RecordId::from_bytes([0; 32])).await?.at;
     let mut page = RecordPage::new(Vec::new(), now, None);
     if limit == 0 {
         return Ok(page);
     }
     let most = i32::try_from(limit).ok();
-    let part = engine.table.scan(names::LISTED, (after_key.as_deref(), most), None).await?;
+    let part = engine.table.scan(names::LISTED, (after_key.as_deref(), most)).await?;
     for item in &part.items {
         let Some(id) = id_of(engine, item) else { continue };
         match decode_listed(item) {
@@ -73,12 +70,8 @@ pub(super) async fn find(
     (first, last): (&RecordId, &RecordId),
     limit: usize,
 ) -> Result<Vec<ListedRecord>, CallFailure> {
-    let mut ids = if first == last {
-        vec![*first]
-    } else {
-        let segments = (0..SEGMENTS).map(|segment| ids_in(engine, segment, (first, last), limit));
-        try_join_all(segments).await?.concat()
-    };
+    let mut ids =
+        if first == last { vec![*first] } else { ids_in(engine, (first, last), limit).await? };
     ids.sort();
     ids.truncate(limit);
     let keys = ids.iter().map(|id| engine.keys.record(id)).collect();
@@ -94,14 +87,13 @@ pub(super) async fn find(
 
 async fn ids_in(
     engine: &Engine,
-    segment: i32,
     (first, last): (&RecordId, &RecordId),
     limit: usize,
 ) -> Result<Vec<RecordId>, CallFailure> {
     let (mut ids, mut start): (Vec<RecordId>, Option<Vec<u8>>) = (Vec::new(), None);
     loop {
         let from = (start.as_deref(), None);
-        let part = engine.table.scan(&[names::ID], from, Some((segment, SEGMENTS))).await?;
+        let part = engine.table.scan(&[names::ID], from).await?;
         let read = part.items.iter().filter_map(|item| id_of(engine, item));
         ids.extend(read.filter(|id| first <= id && id <= last));
         start = part

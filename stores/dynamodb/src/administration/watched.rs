@@ -26,7 +26,7 @@ pub(super) async fn page(
     limit: usize,
 ) -> Result<RecordPage, CallFailure> {
     let nowhere = RecordId::from_bytes([0; 32]);
-    let now = engine.now(&nowhere).await?.earliest;
+    let now = engine.now(&nowhere).await?.at;
     let (mut page, mut next) = (RecordPage::new(Vec::new(), now, None), None);
     if limit == 0 {
         return Ok(page);

@@ -79,7 +79,7 @@ async fn permissions(engine: &Engine) -> Result<(), CallFailure> {
     let hash = engine.keys.log_shard();
     let wanted = Queried { hash, from: None, latest_first: true, after: None, limit: Some(1) };
     table.query(wanted).await.map_err(denied("Query"))?;
-    table.scan(&[names::ID], (None, Some(1)), None).await.map_err(denied("Scan"))?;
+    table.scan(&[names::ID], (None, Some(1))).await.map_err(denied("Scan"))?;
     Ok(())
 }
 

@@ -8,15 +8,16 @@ use crate::{
     service_time::Now,
 };
 use idempotent_core::{
-    Record, RecordId,
-    protocol::{Claim, ClaimOutcome, Rejection},
+    Lease, Record, RecordId,
+    protocol::{Claim, ClaimOutcome, Fence, Rejection, Renewal},
     transition::{self, Change},
 };
 
 use super::{
     DECISIONS,
-    decided::{as_seen, replace, with_lease},
+    decided::{judged, replace},
     lookup::recording_of,
+    renewal::{Watch, renew_one},
 };
 
 /// Claims a key: one write if it is new, or if it is completed and its recording is inline.
@@ -50,7 +51,9 @@ async fn claim_new(
     claim: &Claim,
     now: Now,
 ) -> Result<Result<(), Option<Stored>>, CallFailure> {
-    let Some(record) = first(claim, now) else { return Ok(Err(None)) };
+    let (Change::Put(record), _) = transition::claim(None, claim, now.at) else {
+        return Ok(Err(None));
+    };
     let (tag, noted) = (Tag::random(), Tag::random());
     let stored = Stored { record, contents: Contents::default(), tag, noted, watched: false };
     let item = encode(&engine.keys, id, &stored);
@@ -61,15 +64,6 @@ async fn claim_new(
     })
 }
 
-/// The record of a first attempt. Its times are the earliest, but what lasts ends at the latest.
-fn first(claim: &Claim, now: Now) -> Option<Record> {
-    let (Change::Put(mut record), _) = transition::claim(None, claim, now.earliest) else {
-        return None;
-    };
-    record.expires_at = now.latest.after(claim.ttl);
-    Some(with_lease(record, claim.lease, now))
-}
-
 /// Claims a key that has a record. Returns what was found instead if that has changed.
 async fn claim_again(
     engine: &Engine,
@@ -77,29 +71,53 @@ async fn claim_again(
     claim: &Claim,
     (stored, now): (&Stored, Now),
 ) -> Result<Result<ClaimOutcome, Option<Stored>>, CallFailure> {
-    let seen = as_seen(&stored.record, now);
-    let (change, outcome) = transition::claim(Some(&seen), claim, now.earliest);
-    let starts_over = seen.is_expired(now.earliest);
-    match (change, &outcome) {
-        (Change::Keep | Change::Remove, ClaimOutcome::Rejected(Rejection::Completed(_))) => {
-            let recording = recording_of(engine, id, stored).await?;
-            Ok(recording.map(|bytes| ClaimOutcome::Rejected(Rejection::Completed(bytes))))
+    let seen = judged(&stored.record, now);
+    let starts_over = seen.is_expired(now.past);
+    let (change, outcome) = transition::claim(Some(&seen), claim, now.past);
+    if let ClaimOutcome::Rejected(Rejection::Completed(_)) = outcome {
+        let recording = recording_of(engine, id, stored).await?;
+        return Ok(recording.map(|bytes| ClaimOutcome::Rejected(Rejection::Completed(bytes))));
+    }
+    if change == Change::Keep {
+        return Ok(Ok(in_flight_since(outcome, &stored.record, now)));
+    }
+    if !starts_over && stored.record.owner == claim.owner {
+        return grant_again(engine, id, claim, stored).await;
+    }
+    // What has changed since it was surely past has changed by now.
+    let (Change::Put(record), outcome) = transition::claim(Some(&stored.record), claim, now.at)
+    else {
+        return Ok(Ok(outcome));
+    };
+    let contents = if starts_over { Contents::default() } else { stored.contents.clone() };
+    let seen = Stored { watched: stored.watched && !starts_over, ..stored.clone() };
+    Ok(replace(engine, id, &seen, record, contents).await?.map(|()| outcome))
+}
+
+/// Starts the lease of a claim again whose owner sends it again: the response may have been lost.
+/// Many sendings at once change the record after each other, so none is decided by its tag.
+async fn grant_again(
+    engine: &Engine,
+    id: &RecordId,
+    claim: &Claim,
+    stored: &Stored,
+) -> Result<Result<ClaimOutcome, Option<Stored>>, CallFailure> {
+    let lease = Lease { id: *id, owner: claim.owner };
+    let fence = renew_one(engine, &Renewal::new(lease, claim.lease), Watch::AsBefore).await?;
+    if fence == Fence::Passed {
+        return Ok(Ok(ClaimOutcome::Granted { attempt: stored.record.attempt }));
+    }
+    Ok(Err(engine.read(id).await?))
+}
+
+/// How long a lease lasts: until its end, or if that is not surely past, until it is.
+fn in_flight_since(outcome: ClaimOutcome, record: &Record, now: Now) -> ClaimOutcome {
+    match outcome {
+        ClaimOutcome::Rejected(Rejection::InFlight { lease_left, reference }) => {
+            let left = Some(record.lease_left(now.at)).filter(|left| !left.is_zero());
+            let lease_left = left.unwrap_or(lease_left);
+            ClaimOutcome::Rejected(Rejection::InFlight { lease_left, reference })
         }
-        (Change::Keep | Change::Remove, _) => Ok(Ok(outcome)),
-        (Change::Put(record), ClaimOutcome::Granted { .. }) => {
-            let (record, contents) = match first(claim, now).filter(|_| starts_over) {
-                Some(first) => (first, Contents::default()),
-                None => (with_lease(record, claim.lease, now), stored.contents.clone()),
-            };
-            let watched = stored.watched && !starts_over;
-            let seen = Stored { watched, ..stored.clone() };
-            let written = replace(engine, id, &seen, record, contents).await?;
-            Ok(written.map(|()| outcome))
-        }
-        // The key becomes held, or its lease is shortened.
-        (Change::Put(record), ClaimOutcome::Rejected(_)) => {
-            let written = replace(engine, id, stored, record, stored.contents.clone()).await?;
-            Ok(written.map(|()| outcome))
-        }
+        other => other,
     }
 }

@@ -1,15 +1,13 @@
 //! Writes that were decided by a record that was read.
 
-use std::time::Duration;
-
 use crate::{
     engine::Engine,
     error::CallFailure,
     guards::DECIDED_UNCHANGED,
     item::{Contents, Stored, Tag, decode, encode},
-    service_time::{Now, TOLERANCE},
+    service_time::Now,
 };
-use idempotent_core::{Record, RecordId};
+use idempotent_core::{Record, RecordId, clock::Timestamp};
 
 use super::blobs;
 
@@ -49,20 +47,17 @@ pub(super) async fn replace(
     }
 }
 
-/// A record as the state machine sees it: its lease may end later than its length from now, because
-/// it was written at the latest time that it could be.
-pub(super) fn as_seen(record: &Record, now: Now) -> Record {
-    let longest = now.earliest.after(record.lease);
-    let tolerated = now.latest.after(record.lease).after(TOLERANCE);
-    let mut seen = record.clone();
-    if seen.lease_until > longest && seen.lease_until <= tolerated {
-        seen.lease_until = longest;
+/// A record as it is judged by what is surely past. Its lease then seems to last longer than its
+/// length. That counts as set back only if it also lasts too long from now.
+pub(super) fn judged(record: &Record, now: Now) -> Record {
+    let mut judged = record.clone();
+    if record.with_shortened_lease(tolerated(now)).is_none() {
+        judged.lease_until = judged.lease_until.min(now.past.after(record.lease));
     }
-    seen
+    judged
 }
 
-/// The record with a lease that is granted now.
-pub(super) fn with_lease(mut record: Record, lease: Duration, now: Now) -> Record {
-    record.lease_until = now.latest.after(lease);
-    record
+/// The clocks of two processes differ by this much at most.
+fn tolerated(now: Now) -> Timestamp {
+    now.at.after(now.at.duration_since(now.past))
 }

@@ -52,8 +52,8 @@ pub(crate) async fn complete(
         (":in_flight", number(1)),
         (":completed", number(2)),
         (":held", number(3)),
-        (":now", number(now.earliest.as_millis())),
-        (":done", number(now.earliest.as_millis())),
+        (":now", number(now.at.as_millis())),
+        (":done", number(now.at.as_millis())),
         (":rec", Content::Inline(recording.clone()).value()),
         (":none", AttributeValue::L(Vec::new())),
         (":tag", tag.value()),
@@ -86,7 +86,7 @@ async fn complete_decided(
     for _ in 0..DECISIONS {
         let now = engine.now(&lease.id).await?;
         let record = stored.as_ref().map(|stored| &stored.record);
-        let completed = transition::complete(record, lease.owner, recording, now.earliest);
+        let completed = transition::complete(record, lease.owner, recording, now.at);
         let (Change::Put(record), Some(seen)) = (completed.0, &stored) else {
             if let Some((content, _)) = written {
                 let unused = Contents { recording: Some(content), ..Contents::default() };
@@ -94,7 +94,6 @@ async fn complete_decided(
             }
             return Ok(completed.1);
         };
-        let record = expiring(record, &seen.record, now);
         let content = match &written {
             Some((content, until)) if *until >= record.expires_at => content.clone(),
             _ => {
@@ -117,14 +116,6 @@ async fn complete_decided(
 pub(super) fn with_recording(mut record: Record, content: Content) -> (Record, Contents) {
     record.state = RecordState::Completed(Bytes::new());
     (record, Contents { recording: Some(content), ..Contents::default() })
-}
-
-/// The completed record: a ttl that starts again ends at the latest.
-pub(super) fn expiring(mut record: Record, before: &Record, now: Now) -> Record {
-    if record.expires_at != before.expires_at {
-        record.expires_at = now.latest.after(before.expires_at.duration_since(before.first_seen));
-    }
-    record
 }
 
 /// Releases a key: one removal.
@@ -192,7 +183,7 @@ pub(crate) async fn abandon(
 
 /// One entry, to be appended to a history.
 pub(super) fn list_of(kind: Kind, now: Now) -> AttributeValue {
-    AttributeValue::L(vec![entry(kind, now.earliest)])
+    AttributeValue::L(vec![entry(kind, now.at)])
 }
 
 /// Removes the contents of a record that has ended.

@@ -35,7 +35,7 @@ pub(crate) async fn append_history(
     let mut stored = refused.item.as_ref().map(decode).transpose()?;
     for _ in 0..DECISIONS {
         let Some(seen) = stored else { return Ok(()) };
-        let appended = transition::append_history(Some(&seen.record), kind, now.earliest);
+        let appended = transition::append_history(Some(&seen.record), kind, now.at);
         let Change::Put(record) = appended else { return Ok(()) };
         match replace(engine, id, &seen, record, seen.contents.clone()).await? {
             Ok(()) => return Ok(()),

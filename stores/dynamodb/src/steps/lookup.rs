@@ -9,7 +9,7 @@ use crate::{
 };
 use idempotent_core::{Record, RecordId, RecordState, clock::Timestamp, protocol::Snapshot};
 
-use super::{DECISIONS, blobs, decided::as_seen};
+use super::{DECISIONS, blobs, decided::judged};
 
 /// Reads a record that has not expired, with its contents.
 pub(crate) async fn look_up(
@@ -20,13 +20,12 @@ pub(crate) async fn look_up(
     for _ in 0..DECISIONS {
         let now = engine.now(id).await?;
         let Some(found) = stored else { return Ok(None) };
-        let seen = as_seen(&found.record, now);
-        if seen.is_expired(now.earliest) {
+        if judged(&found.record, now).is_expired(now.past) {
             return Ok(None);
         }
-        match contents_of(engine, id, &found, now.earliest).await? {
+        match contents_of(engine, id, &found, now.at).await? {
             Ok(record) => {
-                return Ok(Some(Snapshot::new(record, now.earliest)));
+                return Ok(Some(Snapshot::new(record, now.at)));
             }
             Err(changed) => stored = changed,
         }

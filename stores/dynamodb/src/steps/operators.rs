@@ -17,8 +17,8 @@ use idempotent_core::{
 
 use super::{
     DECISIONS, blobs,
-    decided::{as_seen, replace as replace_record},
-    ends::{INLINE_RECORDING, expiring, with_recording},
+    decided::{judged, replace as replace_record},
+    ends::{INLINE_RECORDING, with_recording},
     lookup::contents_of,
 };
 
@@ -34,10 +34,12 @@ pub(crate) async fn resolve(
     let place = place();
     for _ in 0..DECISIONS {
         let now = engine.now(id).await?;
-        let record = stored.as_ref().map(|stored| as_seen(&stored.record, now));
-        let (change, outcome) =
-            transition::resolve(record.as_ref(), *seen, resolution, now.earliest);
-        let Some(found) = &stored else { return Ok(outcome) };
+        let seen_record = stored.as_ref().map(|stored| judged(&stored.record, now));
+        let surely = transition::resolve(seen_record.as_ref(), *seen, resolution, now.past);
+        let (Some(found), false) = (&stored, surely.0 == Change::Keep) else {
+            return Ok(surely.1);
+        };
+        let (change, outcome) = transition::resolve(Some(&found.record), *seen, resolution, now.at);
         let written = match (change, outcome) {
             (Change::Keep, _) => return Ok(outcome),
             // The lease is shortened: the service's clock was set back.
@@ -45,7 +47,6 @@ pub(crate) async fn resolve(
                 replace_record(engine, id, found, record, found.contents.clone()).await?
             }
             (Change::Put(record), ResolveOutcome::Resolved) => {
-                let record = expiring(record, &found.record, now);
                 let (record, contents) = completed(engine, id, record).await?;
                 let next = Some((record, contents));
                 decide(engine, id, (found, now), next, (&place, audit)).await?
@@ -86,8 +87,8 @@ pub(crate) async fn remove(
     let place = place();
     for _ in 0..DECISIONS {
         let now = engine.now(id).await?;
-        let record = stored.as_ref().map(|stored| &stored.record);
-        let (change, removed) = transition::remove(record, removal, now.earliest);
+        let record = stored.as_ref().map(|stored| judged(&stored.record, now));
+        let (change, removed) = transition::remove(record.as_ref(), removal, now.past);
         let (Change::Remove, Some(found)) = (change, &stored) else { return Ok(removed) };
         match decide(engine, id, (found, now), None, (&place, audit)).await? {
             Ok(()) => return Ok(true),
@@ -119,9 +120,8 @@ async fn decide(
             table::Change::Delete(engine.keys.record(id), expression)
         }
     };
-    let before = as_seen(&seen.record, now);
-    let audit = audit.of_record(&before, now.earliest);
-    let entry = log_entry(&engine.keys, place, &audit, now.earliest);
+    let audit = audit.of_record(&seen.record, now.at);
+    let entry = log_entry(&engine.keys, place, &audit, now.at);
     let entry = table::Change::Put(entry, engine.expression(None, &[CLAIM_NEW], Vec::new()));
     if let Err(refused) = engine.table.transact(vec![record, entry], &tag.token()).await? {
         // An earlier request of this call may have been executed.
@@ -156,7 +156,7 @@ pub(crate) async fn replace(
     for _ in 0..DECISIONS {
         let now = engine.now(id).await?;
         let Some(found) = &stored else { return Ok(false) };
-        let whole = match contents_of(engine, id, found, now.earliest).await? {
+        let whole = match contents_of(engine, id, found, now.at).await? {
             Ok(whole) => whole,
             Err(changed) => {
                 stored = changed;

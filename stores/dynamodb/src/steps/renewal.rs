@@ -12,16 +12,12 @@ use crate::{
     item::{Stored, Tag, bytes, decode, number, text},
 };
 use idempotent_core::{
-    RecordId,
     clock::millis,
     protocol::{Fence, RenewOutcome, Renewal},
     transition::{self, Change},
 };
 
-use super::{
-    DECISIONS,
-    decided::{replace, with_lease},
-};
+use super::{DECISIONS, decided::replace};
 
 /// How many leases are renewed at the same time.
 const CONCURRENT: usize = 64;
@@ -43,7 +39,9 @@ pub(crate) async fn renew(
     let until = Instant::now() + within;
     let mut results = Vec::new();
     for leases in leases.chunks(CONCURRENT) {
-        let renewals = leases.iter().map(|renewal| timeout_at(until, renew_one(engine, renewal)));
+        let renewals = leases
+            .iter()
+            .map(|renewal| timeout_at(until, renew_one(engine, renewal, Watch::FromNowOn)));
         results.extend(join_all(renewals).await);
     }
     let (mut outcomes, mut failed) = (Vec::new(), None);
@@ -73,10 +71,22 @@ pub(crate) async fn renew(
     }
 }
 
-async fn renew_one(engine: &Engine, renewal: &Renewal) -> Result<Fence, CallFailure> {
+/// Whether a lease that is renewed makes its record watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Watch {
+    FromNowOn,
+    AsBefore,
+}
+
+/// Renews a lease: one write.
+pub(super) async fn renew_one(
+    engine: &Engine,
+    renewal: &Renewal,
+    watch: Watch,
+) -> Result<Fence, CallFailure> {
     let (id, owner) = (&renewal.lease.id, renewal.lease.owner);
     let now = engine.now(id).await?;
-    let until = now.latest.after(renewal.extend);
+    let until = now.at.after(renewal.extend);
     let values = vec![
         (":o", bytes(owner.as_bytes())),
         (":in_flight", number(1)),
@@ -86,14 +96,15 @@ async fn renew_one(engine: &Engine, renewal: &Renewal) -> Result<Fence, CallFail
         (":shard", text(engine.keys.shard_of(id))),
         (":tag", Tag::random().value()),
     ];
-    let update = "SET #lease = :lease, #until = :until, #held = :shard, #tag = :tag".to_owned();
+    let watched = if watch == Watch::FromNowOn { ", #held = :shard" } else { "" };
+    let update = format!("SET #lease = :lease, #until = :until, #tag = :tag{watched}");
     let guards = [RENEW_OWNER, RENEW_IN_FLIGHT, RENEW_STAYS];
     let expression = engine.expression(Some(update), &guards, values);
     match engine.table.update(&engine.keys.record(id), expression).await? {
         Ok(_) => Ok(Fence::Passed),
         Err(refused) => {
             let stored = refused.item.as_ref().map(decode).transpose()?;
-            renew_decided(engine, id, renewal, stored).await
+            renew_decided(engine, (renewal, watch), stored).await
         }
     }
 }
@@ -101,18 +112,18 @@ async fn renew_one(engine: &Engine, renewal: &Renewal) -> Result<Fence, CallFail
 /// Renews a lease that lasts until the table would remove the record.
 async fn renew_decided(
     engine: &Engine,
-    id: &RecordId,
-    renewal: &Renewal,
+    (renewal, watch): (&Renewal, Watch),
     mut stored: Option<Stored>,
 ) -> Result<Fence, CallFailure> {
+    let id = &renewal.lease.id;
     for _ in 0..DECISIONS {
         let now = engine.now(id).await?;
         let record = stored.as_ref().map(|stored| &stored.record);
         let (owner, extend) = (renewal.lease.owner, renewal.extend);
-        let (change, fence) = transition::renew(record, owner, extend, now.earliest);
+        let (change, fence) = transition::renew(record, owner, extend, now.at);
         let (Change::Put(record), Some(seen)) = (change, &stored) else { return Ok(fence) };
-        let (record, contents) = (with_lease(record, extend, now), seen.contents.clone());
-        let seen = Stored { watched: true, ..seen.clone() };
+        let contents = seen.contents.clone();
+        let seen = Stored { watched: seen.watched || watch == Watch::FromNowOn, ..seen.clone() };
         match replace(engine, id, &seen, record, contents).await? {
             Ok(()) => return Ok(fence),
             Err(changed) => stored = changed,

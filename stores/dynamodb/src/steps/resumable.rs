@@ -31,7 +31,7 @@ pub(crate) async fn resumable(
     let items = engine.table.get_many(keys).await?;
     let mut page = ResumablePage::default();
     if let Some(first) = ids.first() {
-        let now = engine.now(first).await?.earliest;
+        let now = engine.now(first).await?;
         for item in &items {
             // A record that cannot be read is not resumed.
             let (Some(id), Ok(stored)) = (id_of(engine, item), decode(item)) else { continue };
@@ -39,7 +39,7 @@ pub(crate) async fn resumable(
             if stored.contents.input.is_some() {
                 record.notes.input = Bytes::from_static(b"its content does not matter");
             }
-            if record.operation == *operation && record.is_resumable(now) {
+            if record.operation == *operation && record.is_resumable(now.past) {
                 page.ids.push(id);
             }
         }

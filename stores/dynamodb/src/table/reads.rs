@@ -100,7 +100,6 @@ impl Table {
         &self,
         attributes: &[&str],
         (after, limit): (Option<&[u8]>, Option<i32>),
-        segment: Option<(i32, i32)>,
     ) -> Result<Part, CallFailure> {
         let projection: Vec<_> = attributes.iter().map(|name| format!("#{name}")).collect();
         let named = attributes.iter().map(|name| (format!("#{name}"), (*name).to_owned()));
@@ -109,8 +108,6 @@ impl Table {
             .projection_expression(projection.join(", "))
             .set_expression_attribute_names(Some(named.collect()))
             .set_exclusive_start_key(after.map(key_of))
-            .set_segment(segment.map(|(segment, _)| segment))
-            .set_total_segments(segment.map(|(_, of)| of))
             .set_limit(limit);
         let scan = |probe| scan.clone().customize().interceptor(probe).send();
         let page = done(self.call(scan).await?)?;
