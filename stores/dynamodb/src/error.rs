@@ -121,7 +121,7 @@ impl CallFailure {
                 Self::NotSent(source_of(error))
             }
             SdkError::DispatchFailure(_) => Self::Connection(source_of(error)),
-            _ => Self::InvalidResponse(source_of(error)),
+            SdkError::ResponseError(_) | _ => Self::InvalidResponse(source_of(error)),
         }
     }
 }

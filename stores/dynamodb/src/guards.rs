@@ -43,9 +43,13 @@ guards! {
     ABANDON_IN_FLIGHT = "#st = :in_flight",
     /// A key that must be held does not become free.
     ABANDON_RETRY = "#hold = :retry",
+    /// The attempt was not abandoned before, by a call whose response was lost.
+    ABANDON_ONCE = "#tag <> :tag",
     HOLD_OWNER = "#o = :o",
     HOLD_IN_FLIGHT = "#st = :in_flight",
     /// An update would create the item.
     APPEND_EXISTS = "attribute_exists(#id)",
+    /// The same entry was not appended before, by a call whose response was lost.
+    APPEND_ONCE = "#tag <> :tag",
     APPEND_ROOM = "size(#hist) < :room",
 }

@@ -6,11 +6,23 @@ use std::{sync::Arc, time::Duration};
 use aws_sdk_dynamodb::{
     Client,
     config::{Builder, Credentials, Region},
+    types::{
+        AttributeDefinition, BillingMode, GlobalSecondaryIndex, KeySchemaElement, KeyType,
+        Projection, ProjectionType, ScalarAttributeType, TimeToLiveSpecification,
+    },
 };
 use idempotent_core::{RecordId, StoreError, clock::millis};
 
 use crate::{
-    DynamoDbStore, address::Address, connect, engine::Engine, guards, steps, table::Table,
+    DynamoDbStore,
+    address::Address,
+    connect,
+    engine::Engine,
+    error::CallFailure,
+    guards,
+    item::names,
+    steps,
+    table::{Item, Table},
 };
 
 /// The names of all guards, and their texts.
@@ -82,4 +94,106 @@ pub async fn expire(store: &DynamoDbStore, limit: u32) -> Result<u64, StoreError
 /// As for [`DynamoDbStore::connect`].
 pub fn verify_dynamodb_url(url: &str) -> Result<(), StoreError> {
     Address::parse(url).map(drop)
+}
+
+/// How many entries the history of a record has in its item.
+///
+/// # Errors
+/// Fails if the table cannot be read.
+pub async fn history_length(store: &DynamoDbStore, id: &RecordId) -> Result<usize, StoreError> {
+    let item = store.engine.table.get(&key_of(store, id)).await.map_err(failed)?;
+    let history = item.and_then(|item| item.get(names::HISTORY)?.as_l().ok().map(Vec::len));
+    Ok(history.unwrap_or(0))
+}
+
+/// The keys of all items of the table.
+async fn keys(store: &DynamoDbStore) -> Result<Vec<Vec<u8>>, StoreError> {
+    let key = |item: &Item| Some(item.get(names::ID)?.as_b().ok()?.as_ref().to_vec());
+    let (mut keys, mut after): (Vec<_>, Option<Vec<u8>>) = (Vec::new(), None);
+    loop {
+        let from = (after.as_deref(), None);
+        let part = store.engine.table.scan(&[names::ID], from).await.map_err(failed)?;
+        keys.extend(part.items.iter().filter_map(key));
+        after = part.next.as_ref().and_then(key);
+        if after.is_none() {
+            return Ok(keys);
+        }
+    }
+}
+
+/// How many items the table has.
+///
+/// # Errors
+/// Fails if the table cannot be read.
+pub async fn items(store: &DynamoDbStore) -> Result<usize, StoreError> {
+    keys(store).await.map(|keys| keys.len())
+}
+
+/// Removes the log of operators' decisions, and returns how many entries it had.
+///
+/// # Errors
+/// Fails if the table cannot be changed.
+pub async fn clear_log(store: &DynamoDbStore) -> Result<usize, StoreError> {
+    let mut removed = 0;
+    for key in keys(store).await? {
+        if store.engine.keys.log_entry_of(&key).is_some() {
+            let always = store.engine.expression(None, &[], Vec::new());
+            store.engine.table.delete(&key, always).await.map_err(failed)?.ok();
+            removed += 1;
+        }
+    }
+    Ok(removed)
+}
+
+fn failed(failure: CallFailure) -> StoreError {
+    failure.into_error("test")
+}
+
+/// Creates tables, each of which lacks something, with what a refusal says of it.
+///
+/// # Errors
+/// Fails if the service fails.
+pub async fn unsuitable_tables(
+    endpoint: &str,
+) -> Result<Vec<(String, &'static str)>, aws_sdk_dynamodb::Error> {
+    let client = client_of(endpoint);
+    let mut tables = Vec::new();
+    for lacks in ["no index", "not enabled", "instead of", "the key of the table"] {
+        let table = format!("test-{:x}", fastrand::u64(..));
+        let (key, of) = match lacks {
+            "the key of the table" => (names::ID, ScalarAttributeType::S),
+            _ => (names::ID, ScalarAttributeType::B),
+        };
+        let attribute = |name, of| {
+            AttributeDefinition::builder().attribute_name(name).attribute_type(of).build()
+        };
+        let part = |name, of| KeySchemaElement::builder().attribute_name(name).key_type(of).build();
+        let mut create = client
+            .create_table()
+            .table_name(&table)
+            .billing_mode(BillingMode::PayPerRequest)
+            .attribute_definitions(attribute(key, of)?)
+            .key_schema(part(key, KeyType::Hash)?);
+        if lacks != "no index" {
+            let index = GlobalSecondaryIndex::builder()
+                .index_name(names::WATCHED)
+                .key_schema(part(names::WATCHED, KeyType::Hash)?)
+                .key_schema(part(names::FIRST_SEEN, KeyType::Range)?)
+                .projection(
+                    Projection::builder().projection_type(ProjectionType::KeysOnly).build(),
+                );
+            create = create
+                .attribute_definitions(attribute(names::WATCHED, ScalarAttributeType::S)?)
+                .attribute_definitions(attribute(names::FIRST_SEEN, ScalarAttributeType::N)?)
+                .global_secondary_indexes(index.build()?);
+        }
+        create.send().await?;
+        if lacks == "instead of" {
+            let other = TimeToLiveSpecification::builder().attribute_name("other").enabled(true);
+            let update = client.update_time_to_live().table_name(&table);
+            update.time_to_live_specification(other.build()?).send().await?;
+        }
+        tables.push((table, lacks));
+    }
+    Ok(tables)
 }

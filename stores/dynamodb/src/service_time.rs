@@ -83,6 +83,11 @@ impl ServiceTime {
         (high - low <= WIDEST).then(|| Now { at: time(low), past: time(low - WIDEST) })
     }
 
+    /// Whether any response has told the time.
+    pub(crate) fn is_known(&self) -> bool {
+        self.lock().is_some()
+    }
+
     /// Takes the `Date` header of a response. The request was not sent before `sent`.
     pub(crate) fn observe(&self, date: &str, sent: Instant) {
         let Ok(date) = DateTime::from_str(date, DateTimeFormat::HttpDate) else { return };

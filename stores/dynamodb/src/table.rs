@@ -18,6 +18,7 @@ pub(crate) use self::{
     reads::{Queried, done},
     refusal::{Refusal, Refused},
     transaction::Change,
+    writes::Former,
 };
 use crate::{
     error::CallFailure,
@@ -39,6 +40,8 @@ pub(crate) type Item = HashMap<String, AttributeValue>;
 /// The pause before a call is sent again, doubled each time up to the longest one.
 const FIRST_PAUSE: Duration = Duration::from_millis(25);
 const LONGEST_PAUSE: Duration = Duration::from_millis(400);
+/// How many reads are sent at most to find out the time.
+const READS_OF_TIME: usize = 6;
 
 /// One table of the service.
 #[derive(Clone, Debug)]
@@ -98,12 +101,18 @@ impl Table {
         }
     }
 
-    /// The time of the service, which a read tells if no recent response did.
+    /// The time of the service, which reads tell if no recent response did. Several of them bound it
+    /// closely enough also if each takes long.
     pub(crate) async fn now(&self, key: &[u8]) -> Result<Now, CallFailure> {
-        if let Some(now) = self.time.now() {
-            return Ok(now);
+        for _ in 0..READS_OF_TIME {
+            if let Some(now) = self.time.now() {
+                return Ok(now);
+            }
+            self.get(key).await?;
+            if !self.time.is_known() {
+                return Err(CallFailure::NoDate);
+            }
         }
-        self.get(key).await?;
-        self.time.now().ok_or(CallFailure::NoDate)
+        self.time.now().ok_or(CallFailure::ResponseTimeout)
     }
 }

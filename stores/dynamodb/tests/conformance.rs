@@ -46,16 +46,16 @@ async fn the_store_conforms_in_real_time() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_store_follows_the_state_machine() {
     let mut following = JoinSet::new();
-    for first in [0, 30, 60, 90] {
-        let subject = Arc::new(subject());
+    for first in [0, 25, 50, 75] {
         following.spawn(async move {
             let mut outcomes = Vec::new();
-            for seed in first..first + 30 {
+            for seed in first..first + 25 {
                 println!("seed {seed}");
-                outcomes.extend(follow(subject.clone(), &history(seed, 60)).await);
+                // In a new table, because each purge reads all of it.
+                outcomes.extend(follow(Arc::new(subject()), &history(seed, 100)).await);
             }
             outcomes
         });
     }
-    assert_not_vacuous(&following.join_all().await.concat(), 10);
+    assert_not_vacuous(&following.join_all().await.concat(), 5);
 }

@@ -7,4 +7,9 @@
     reason = "helpers of tests are tests"
 )]
 
+mod conditions;
 mod conformance;
+mod faults;
+mod hammer;
+mod helpers;
+mod schema;

@@ -11,6 +11,7 @@ pub mod mysql;
 pub mod postgres;
 #[cfg(feature = "redis")]
 pub mod redis;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub mod rows;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;

@@ -30,9 +30,8 @@ const CODES: &[(&str, ErrorClass)] = &[
     ("TransactionInProgressException", unknown(Temporary)),
     // Another Region is changing the item.
     ("ReplicatedWriteConflictException", refused(Temporary)),
-    // The table or its index is being changed by an operator.
+    // Too many tables are being created.
     ("LimitExceededException", refused(Temporary)),
-    ("ResourceInUseException", refused(Temporary)),
     ("InternalServerError", unknown(Temporary)),
     ("InternalFailure", unknown(Temporary)),
     ("ServiceUnavailable", unknown(Temporary)),
@@ -50,6 +49,8 @@ const CODES: &[(&str, ErrorClass)] = &[
     ("InvalidSignatureException", refused(Permanent)),
     ("MissingAuthenticationTokenException", refused(Permanent)),
     ("ResourceNotFoundException", refused(Permanent)),
+    // The table is being created by another process, for which `migrate` waits.
+    ("ResourceInUseException", refused(Permanent)),
     ("ItemCollectionSizeLimitExceededException", refused(Permanent)),
     // An item that would exceed 400 KB, for example.
     ("ValidationException", refused(Permanent)),

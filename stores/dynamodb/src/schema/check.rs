@@ -10,7 +10,7 @@ use crate::{
     error::{CallFailure, UnsuitableTable},
     guards::Guard,
     item::{bytes, names},
-    table::{Item, Queried},
+    table::{Former, Item, Queried},
 };
 use idempotent_core::RecordId;
 
@@ -74,7 +74,7 @@ async fn permissions(engine: &Engine) -> Result<(), CallFailure> {
     let item = Item::from([(names::ID.to_owned(), bytes(&key))]);
     table.put(item, never(None)).await.map_err(denied("PutItem"))?.ok();
     let update = never(Some("REMOVE #tag"));
-    table.update(&key, update).await.map_err(denied("UpdateItem"))?.ok();
+    table.update(&key, update, Former::Unused).await.map_err(denied("UpdateItem"))?.ok();
     table.delete(&key, never(None)).await.map_err(denied("DeleteItem"))?.ok();
     let hash = engine.keys.log_shard();
     let wanted = Queried { hash, from: None, latest_first: true, after: None, limit: Some(1) };
@@ -85,10 +85,11 @@ async fn permissions(engine: &Engine) -> Result<(), CallFailure> {
 
 /// Names the action of a request that was denied.
 fn denied(action: &'static str) -> impl Fn(CallFailure) -> CallFailure {
-    move |failure| match failure {
-        CallFailure::MissingPermission(missing) => {
+    move |failure| {
+        if let CallFailure::MissingPermission(missing) = failure {
             CallFailure::MissingPermission(missing.or_action(action))
+        } else {
+            failure
         }
-        other => other,
     }
 }

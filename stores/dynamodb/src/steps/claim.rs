@@ -112,12 +112,11 @@ async fn grant_again(
 
 /// How long a lease lasts: until its end, or if that is not surely past, until it is.
 fn in_flight_since(outcome: ClaimOutcome, record: &Record, now: Now) -> ClaimOutcome {
-    match outcome {
-        ClaimOutcome::Rejected(Rejection::InFlight { lease_left, reference }) => {
-            let left = Some(record.lease_left(now.at)).filter(|left| !left.is_zero());
-            let lease_left = left.unwrap_or(lease_left);
-            ClaimOutcome::Rejected(Rejection::InFlight { lease_left, reference })
-        }
-        other => other,
+    if let ClaimOutcome::Rejected(Rejection::InFlight { lease_left, reference }) = outcome {
+        let left = Some(record.lease_left(now.at)).filter(|left| !left.is_zero());
+        let lease_left = left.unwrap_or(lease_left);
+        ClaimOutcome::Rejected(Rejection::InFlight { lease_left, reference })
+    } else {
+        outcome
     }
 }

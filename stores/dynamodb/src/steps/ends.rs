@@ -7,11 +7,13 @@ use crate::{
     engine::Engine,
     error::CallFailure,
     guards::{
-        ABANDON_IN_FLIGHT, ABANDON_OWNER, ABANDON_RETRY, COMPLETE_IN_TIME, COMPLETE_OPEN,
-        COMPLETE_OWNER, HOLD_IN_FLIGHT, HOLD_OWNER, RELEASE_IN_FLIGHT, RELEASE_OWNER,
+        ABANDON_IN_FLIGHT, ABANDON_ONCE, ABANDON_OWNER, ABANDON_RETRY, COMPLETE_IN_TIME,
+        COMPLETE_OPEN, COMPLETE_OWNER, HOLD_IN_FLIGHT, HOLD_OWNER, RELEASE_IN_FLIGHT,
+        RELEASE_OWNER,
     },
     item::{Content, Contents, Stored, Tag, bytes, decode, entry, number, text},
     service_time::Now,
+    table::{Former, Item},
 };
 use idempotent_core::{
     Abandoned, EncodedRecording, Lease, Record, RecordState,
@@ -63,7 +65,7 @@ pub(crate) async fn complete(
     let guards = [COMPLETE_OWNER, COMPLETE_OPEN, COMPLETE_IN_TIME];
     let expression = engine.expression(Some(update), &guards, values);
     let key = engine.keys.record(&lease.id);
-    match engine.table.update(&key, expression).await? {
+    match engine.table.update(&key, expression, Former::Returned).await? {
         Ok(former) => {
             drop_contents(engine, lease, former.as_ref()).await;
             Ok(Fence::Passed)
@@ -158,12 +160,12 @@ pub(crate) async fn abandon(
         let (update, guards) = if holds {
             ("SET #st = :held, #held = :shard{} REMOVE #gone", &[HOLD_OWNER, HOLD_IN_FLIGHT][..])
         } else {
-            let guards = &[ABANDON_OWNER, ABANDON_IN_FLIGHT, ABANDON_RETRY][..];
+            let guards = &[ABANDON_OWNER, ABANDON_IN_FLIGHT, ABANDON_RETRY, ABANDON_ONCE][..];
             ("SET #until = :freed{}", guards)
         };
         let update = update.replace("{}", ", #tag = :tag, #hist = list_append(#hist, :entry)");
         let expression = engine.expression(Some(update), guards, values);
-        let refused = match engine.table.update(&key, expression).await? {
+        let refused = match engine.table.update(&key, expression, Former::Unused).await? {
             Ok(_) => return Ok(Fence::Passed),
             Err(refused) => refused,
         };
@@ -187,7 +189,7 @@ pub(super) fn list_of(kind: Kind, now: Now) -> AttributeValue {
 }
 
 /// Removes the contents of a record that has ended.
-async fn drop_contents(engine: &Engine, lease: &Lease, former: Option<&crate::table::Item>) {
+async fn drop_contents(engine: &Engine, lease: &Lease, former: Option<&Item>) {
     if let Some(Ok(former)) = former.map(decode) {
         blobs::remove(engine, &lease.id, former.contents.blobs()).await;
     }

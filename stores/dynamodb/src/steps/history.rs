@@ -3,8 +3,9 @@
 use crate::{
     engine::Engine,
     error::CallFailure,
-    guards::{APPEND_EXISTS, APPEND_ROOM},
+    guards::{APPEND_EXISTS, APPEND_ONCE, APPEND_ROOM},
     item::{Tag, decode, number},
+    table::Former,
 };
 use idempotent_core::{
     History, RecordId,
@@ -28,10 +29,16 @@ pub(crate) async fn append_history(
     let values =
         vec![(":room", number(ROOM)), (":tag", tag.value()), (":entry", list_of(kind, now))];
     let update = "SET #tag = :tag, #hist = list_append(#hist, :entry)".to_owned();
-    let expression = engine.expression(Some(update), &[APPEND_EXISTS, APPEND_ROOM], values);
-    let Err(refused) = engine.table.update(&engine.keys.record(id), expression).await? else {
+    let expression =
+        engine.expression(Some(update), &[APPEND_EXISTS, APPEND_ONCE, APPEND_ROOM], values);
+    let Err(refused) =
+        engine.table.update(&engine.keys.record(id), expression, Former::Unused).await?
+    else {
         return Ok(());
     };
+    if refused.item.as_ref().is_some_and(|item| tag.is_of(item)) {
+        return Ok(());
+    }
     let mut stored = refused.item.as_ref().map(decode).transpose()?;
     for _ in 0..DECISIONS {
         let Some(seen) = stored else { return Ok(()) };

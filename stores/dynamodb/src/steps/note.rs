@@ -5,6 +5,7 @@ use crate::{
     error::CallFailure,
     guards::{NOTE_IN_FLIGHT, NOTE_ONCE, NOTE_OWNER},
     item::{Content, Contents, Tag, bytes, names, number, text},
+    table::Former,
 };
 use idempotent_core::{
     Lease, RecordState,
@@ -62,7 +63,11 @@ pub(crate) async fn note(
     let update = format!("SET {}{removed}", set.join(", "));
     let guards = [NOTE_OWNER, NOTE_IN_FLIGHT, NOTE_ONCE];
     let expression = engine.expression(Some(update), &guards, values);
-    let refused = match engine.table.update(&engine.keys.record(&lease.id), expression).await? {
+    let refused = match engine
+        .table
+        .update(&engine.keys.record(&lease.id), expression, Former::Unused)
+        .await?
+    {
         Ok(_) => return Ok(Fence::Passed),
         Err(refused) => refused,
     };

@@ -3,7 +3,7 @@
 use crate::{
     engine::Engine,
     error::CallFailure,
-    guards::{CLAIM_NEW, DECIDED_UNCHANGED, REMOVED_UNCHANGED},
+    guards::{DECIDED_UNCHANGED, REMOVED_UNCHANGED},
     item::{Content, Contents, Stored, Tag, decode, encode, log_entry},
     service_time::Now,
     table,
@@ -122,7 +122,7 @@ async fn decide(
     };
     let audit = audit.of_record(&seen.record, now.at);
     let entry = log_entry(&engine.keys, place, &audit, now.at);
-    let entry = table::Change::Put(entry, engine.expression(None, &[CLAIM_NEW], Vec::new()));
+    let entry = table::Change::Put(entry, engine.expression(None, &[], Vec::new()));
     if let Err(refused) = engine.table.transact(vec![record, entry], &tag.token()).await? {
         // An earlier request of this call may have been executed.
         let executed =

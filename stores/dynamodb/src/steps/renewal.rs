@@ -10,6 +10,7 @@ use crate::{
     error::CallFailure,
     guards::{RENEW_IN_FLIGHT, RENEW_OWNER, RENEW_STAYS},
     item::{Stored, Tag, bytes, decode, number, text},
+    table::Former,
 };
 use idempotent_core::{
     clock::millis,
@@ -100,7 +101,7 @@ pub(super) async fn renew_one(
     let update = format!("SET #lease = :lease, #until = :until, #tag = :tag{watched}");
     let guards = [RENEW_OWNER, RENEW_IN_FLIGHT, RENEW_STAYS];
     let expression = engine.expression(Some(update), &guards, values);
-    match engine.table.update(&engine.keys.record(id), expression).await? {
+    match engine.table.update(&engine.keys.record(id), expression, Former::Unused).await? {
         Ok(_) => Ok(Fence::Passed),
         Err(refused) => {
             let stored = refused.item.as_ref().map(decode).transpose()?;

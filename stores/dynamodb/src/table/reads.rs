@@ -1,7 +1,10 @@
 //! Reads of items. All are strongly consistent, except those of the index.
 
+use std::time::Duration;
+
 use aws_sdk_dynamodb::types::{AttributeValue, KeysAndAttributes};
 use futures_util::{StreamExt as _, stream};
+use tokio::time::sleep;
 
 use super::{Item, Refusal, Response, Table, writes::key_of};
 use crate::{
@@ -13,6 +16,9 @@ use crate::{
 const BATCH: usize = 100;
 /// How many batches are read at the same time.
 const CONCURRENT_BATCHES: usize = 4;
+/// How often what the service has not read is asked for, and the pause before, which grows.
+const ROUNDS: u32 = 12;
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// What a query of the index asks for: the entries under `hash`, from `from` on.
 #[derive(Clone, Debug)]
@@ -55,18 +61,25 @@ impl Table {
     }
 
     async fn get_batch(&self, keys: Vec<Vec<u8>>) -> Result<Vec<Item>, CallFailure> {
-        let (mut items, mut keys) =
-            (Vec::new(), Some(keys.iter().map(|key| key_of(key)).collect()));
-        // A response has at most 16 MB; what is left is read by another request.
-        while let Some(wanted) = keys.take().filter(|keys: &Vec<Item>| !keys.is_empty()) {
-            let wanted = KeysAndAttributes::builder().set_keys(Some(wanted)).consistent_read(true);
+        let (mut items, mut rounds) = (Vec::new(), 0);
+        let mut keys: Vec<Item> = keys.iter().map(|key| key_of(key)).collect();
+        // A response has at most 16 MB, and less if the service is throttling.
+        while !keys.is_empty() {
+            let wanted = KeysAndAttributes::builder().set_keys(Some(keys)).consistent_read(true);
             let wanted = wanted.build().map_err(CallFailure::not_built)?;
             let get = self.client.batch_get_item().request_items(&*self.name, wanted);
             let get = |probe| get.clone().customize().interceptor(probe).send();
             let read = done(self.call(get).await?)?;
             items.extend(read.responses.into_iter().flatten().flat_map(|(_, items)| items));
             let left = read.unprocessed_keys.into_iter().flatten();
-            keys = Some(left.flat_map(|(_, left)| left.keys).collect());
+            keys = left.flat_map(|(_, left)| left.keys).collect();
+            rounds += 1;
+            if !keys.is_empty() {
+                if rounds == ROUNDS {
+                    return Err(CallFailure::ResponseTimeout);
+                }
+                sleep(PAUSE * rounds).await;
+            }
         }
         Ok(items)
     }

@@ -93,10 +93,10 @@ impl Refusal for TransactWriteItemsError {
 }
 
 fn cancelled(error: &TransactWriteItemsError) -> Option<&TransactionCanceledException> {
-    match error {
-        TransactWriteItemsError::TransactionCanceledException(cancelled) => Some(cancelled),
-        _ => None,
-    }
+    let TransactWriteItemsError::TransactionCanceledException(cancelled) = error else {
+        return None;
+    };
+    Some(cancelled)
 }
 
 /// A write that was refused.

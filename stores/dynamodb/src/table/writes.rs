@@ -13,6 +13,22 @@ use crate::{
 /// The former item if the write was executed; what is there if it was refused.
 pub(crate) type Written = Result<Option<Item>, Refused>;
 
+/// Whether a write that is executed returns the former item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Former {
+    Returned,
+    Unused,
+}
+
+impl Former {
+    fn value(self) -> ReturnValue {
+        match self {
+            Self::Returned => ReturnValue::AllOld,
+            Self::Unused => ReturnValue::None,
+        }
+    }
+}
+
 impl Table {
     pub(crate) async fn put(
         &self,
@@ -33,6 +49,7 @@ impl Table {
         &self,
         key: &[u8],
         expression: Expression,
+        former: Former,
     ) -> Result<Written, CallFailure> {
         let update = self.client.update_item().table_name(&*self.name).key(names::ID, bytes(key));
         let update = update
@@ -40,7 +57,7 @@ impl Table {
             .set_condition_expression(expression.condition)
             .set_expression_attribute_names(expression.names)
             .set_expression_attribute_values(expression.values)
-            .return_values(ReturnValue::AllOld)
+            .return_values(former.value())
             .return_values_on_condition_check_failure(AllOld);
         let update = |probe| update.clone().customize().interceptor(probe).send();
         Ok(written(self.call(update).await?, |updated| updated.attributes))

@@ -70,7 +70,12 @@ impl Fault {
             ),
             Self::Unavailable => (503, "ServiceUnavailable", "later".to_owned()),
             Self::FailedAfter => (500, "InternalServerError", "failed".to_owned()),
-            _ => return None,
+            Self::NotDelivered
+            | Self::LostResponse
+            | Self::CutResponse
+            | Self::NoResponse
+            | Self::Waits(_)
+            | Self::NoDate => return None,
         };
         let code = format!("com.amazonaws.dynamodb.v20120810#{code}");
         Some((status, format!(r#"{{"__type":"{code}","message":"{message}"}}"#)))
