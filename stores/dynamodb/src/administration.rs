@@ -22,9 +22,6 @@ mod log;
 mod scan;
 mod watched;
 
-/// How many records a page reads at most.
-const READ: usize = 256;
-
 fn of(operation: &'static str) -> impl Fn(CallFailure) -> StoreError {
     move |failure| failure.into_error(operation)
 }
@@ -51,7 +48,8 @@ impl Administration for DynamoDbStore {
         limit: u32,
     ) -> Result<RecordPage, StoreError> {
         let after = after.map(PagePosition::number_and_id).transpose().map_err(invalid("list"))?;
-        let page = watched::page(&self.engine, filter, after, limited(limit).min(READ)).await;
+        let page =
+            watched::page(&self.engine, filter, after, limited(limit).min(watched::READ)).await;
         page.map_err(of("list"))
     }
 

@@ -20,9 +20,9 @@ use crate::{
     engine::Engine,
     error::CallFailure,
     guards,
-    item::names,
+    item::{Item, names},
     steps,
-    table::{Item, Table},
+    table::Table,
 };
 
 /// The names of all guards, and their texts.

@@ -28,6 +28,3 @@ mod note;
 mod operators;
 mod renewal;
 mod resumable;
-
-/// How often a step is decided anew because other processes have changed the record.
-const DECISIONS: usize = 32;

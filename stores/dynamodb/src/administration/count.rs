@@ -6,7 +6,7 @@ use idempotent_core::{
     protocol::{ListedRecord, ListedState, PagePosition, RecordCount, RecordFilter},
 };
 
-use super::{READ, watched};
+use super::watched::{READ, page};
 
 pub(super) async fn count(engine: &Engine) -> Result<RecordCount, CallFailure> {
     let now = engine.now(&RecordId::from_bytes([0; 32])).await?.at;
@@ -15,9 +15,9 @@ pub(super) async fn count(engine: &Engine) -> Result<RecordCount, CallFailure> {
     let (filter, is_held) = (RecordFilter::default(), RecordFilter::of_state(ListedState::Held));
     let mut after = None;
     loop {
-        let page = watched::page(engine, &filter, after, READ).await?;
-        for ListedRecord { record, .. } in &page.records {
-            if is_held.matches(record, page.at) {
+        let part = page(engine, &filter, after, READ).await?;
+        for ListedRecord { record, .. } in &part.records {
+            if is_held.matches(record, part.at) {
                 count.held += 1;
                 let first_seen = record.first_seen;
                 let oldest = count.oldest_held.map_or(first_seen, |oldest| oldest.min(first_seen));
@@ -26,7 +26,7 @@ pub(super) async fn count(engine: &Engine) -> Result<RecordCount, CallFailure> {
                 count.in_flight += 1;
             }
         }
-        after = page.next.as_ref().map(PagePosition::number_and_id).and_then(Result::ok);
+        after = part.next.as_ref().map(PagePosition::number_and_id).and_then(Result::ok);
         // What has been claimed since then is not counted: otherwise the count might never end.
         if after.is_none_or(|(first_seen, _)| first_seen > count.at.as_millis()) {
             return Ok(count);

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use crate::{
     engine::Engine,
     error::CallFailure,
-    item::{bytes, names, number, read_log_entry, text},
-    table::{Item, Queried},
+    item::{Item, bytes, names, number, read_log_entry, text},
+    table::Queried,
 };
 use idempotent_core::{
     RecordId,

@@ -3,8 +3,7 @@
 use crate::{
     engine::Engine,
     error::CallFailure,
-    item::{decode_listed, names},
-    table::Item,
+    item::{Item, decode_listed, names},
 };
 use idempotent_core::{
     RecordId,

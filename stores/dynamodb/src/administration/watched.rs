@@ -7,13 +7,16 @@ use futures_util::future::try_join_all;
 use crate::{
     engine::Engine,
     error::CallFailure,
-    item::{decode_listed, names},
-    table::{Item, Queried},
+    item::{Item, decode_listed, names},
+    table::Queried,
 };
 use idempotent_core::{
     RecordId,
     protocol::{ListedRecord, PagePosition, RecordFilter, RecordPage},
 };
+
+/// How many records a page reads at most.
+pub(super) const READ: usize = 256;
 
 /// The place of a record in the list: when it was first claimed, and its id.
 pub(super) type Place = (u64, RecordId);

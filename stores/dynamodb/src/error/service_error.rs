@@ -6,7 +6,7 @@ use idempotent_core::store::{
     Effect, ErrorClass,
 };
 
-use super::MissingPermission;
+use super::missing_permission::MissingPermission;
 
 /// An error that the service has returned.
 #[derive(Clone, Debug, thiserror::Error)]

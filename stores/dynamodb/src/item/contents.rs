@@ -3,7 +3,7 @@
 use aws_sdk_dynamodb::types::AttributeValue;
 use bytes::{Buf as _, Bytes};
 
-use super::{blob, bytes};
+use super::values::{blob, bytes};
 use crate::error::Unreadable;
 
 /// The parts of a record that only some steps read.

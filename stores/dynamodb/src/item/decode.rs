@@ -8,8 +8,13 @@ use idempotent_core::{
     clock::Timestamp,
 };
 
-use super::{Content, Contents, Stored, Tag, VERSION, names};
-use crate::{error::Unreadable, table::Item};
+use super::{
+    contents::{Content, Contents},
+    names,
+    stored::{Stored, Tag},
+    values::Item,
+};
+use crate::error::Unreadable;
 
 /// Decodes the item of a record.
 pub(crate) fn decode(item: &Item) -> Result<Stored, Unreadable> {
@@ -31,7 +36,7 @@ pub(crate) fn decode(item: &Item) -> Result<Stored, Unreadable> {
 /// Decodes the attributes of a record that [lists](names::LISTED) show.
 pub(crate) fn decode_listed(item: &Item) -> Result<Stored, Unreadable> {
     if item.get(names::VERSION).and_then(|version| version.as_n().ok()).map(String::as_str)
-        != Some(VERSION)
+        != Some(names::FIRST_VERSION)
     {
         return Err(Unreadable);
     }
@@ -68,8 +73,8 @@ pub(crate) fn decode_listed(item: &Item) -> Result<Stored, Unreadable> {
     Ok(Stored {
         record,
         contents: Contents::default(),
-        tag: Tag(array(item, names::TAG)?),
-        noted: Tag(array(item, names::NOTED)?),
+        tag: Tag::of(array(item, names::TAG)?),
+        noted: Tag::of(array(item, names::NOTED)?),
         watched: item.contains_key(names::WATCHED),
     })
 }

@@ -9,8 +9,12 @@ use idempotent_core::{
     history::Kind,
 };
 
-use super::{Keys, Stored, VERSION, bytes, names, number, text};
-use crate::table::Item;
+use super::{
+    keys::Keys,
+    names,
+    stored::Stored,
+    values::{Item, bytes, number, text},
+};
 
 /// For how long the table keeps what has expired, at least: a late owner still finds its record.
 pub(crate) const GRACE: Duration = Duration::from_secs(3600);
@@ -41,7 +45,7 @@ pub(crate) fn encode(keys: &Keys, id: &RecordId, stored: &Stored) -> Item {
     let mut item = Item::new();
     let mut set = |name: &str, value: AttributeValue| drop(item.insert(name.to_owned(), value));
     set(names::ID, bytes(&keys.record(id)));
-    set(names::VERSION, number(VERSION));
+    set(names::VERSION, number(names::FIRST_VERSION));
     set(names::OWNER, bytes(record.owner.as_bytes()));
     set(names::STATE, number(state));
     set(names::FINGERPRINT, bytes(&record.fingerprint.to_bytes()));

@@ -6,8 +6,13 @@ use idempotent_core::{
     protocol::{Actor, AuditEntry, Audited},
 };
 
-use super::{Keys, bytes, decode::short_text, names, number, text};
-use crate::{error::Unreadable, table::Item};
+use super::{
+    decode::short_text,
+    keys::Keys,
+    names,
+    values::{Item, bytes, number, text},
+};
+use crate::error::Unreadable;
 
 /// The item of an entry that is written at this time.
 pub(crate) fn log_entry(keys: &Keys, place: &RecordId, entry: &AuditEntry, at: Timestamp) -> Item {

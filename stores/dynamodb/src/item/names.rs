@@ -3,6 +3,8 @@
 /// The key of the item, binary.
 pub(crate) const ID: &str = "id";
 pub(crate) const VERSION: &str = "v";
+/// The value of the version.
+pub(crate) const FIRST_VERSION: &str = "1";
 pub(crate) const OWNER: &str = "o";
 /// 1 in flight, 2 completed, 3 held.
 pub(crate) const STATE: &str = "st";

@@ -4,13 +4,13 @@ use aws_sdk_dynamodb::types::{
     KeySchemaElement, MultiRegionConsistency, ScalarAttributeType, TableDescription,
 };
 
-use super::{describe, is_active, missing, time_to_live, unsuitable};
+use super::describe::{describe, is_active, missing, time_to_live, unsuitable};
 use crate::{
     engine::Engine,
     error::{CallFailure, UnsuitableTable},
     guards::Guard,
-    item::{bytes, names},
-    table::{Former, Item, Queried},
+    item::{Item, bytes, names},
+    table::{Former, Queried},
 };
 use idempotent_core::RecordId;
 

@@ -9,7 +9,7 @@ use aws_sdk_dynamodb::types::{
 };
 use tokio::time::{Instant, sleep};
 
-use super::{describe, is_active, time_to_live, unsuitable};
+use super::describe::{describe, is_active, time_to_live, unsuitable};
 use crate::{
     engine::Engine,
     error::{CallFailure, UnsuitableTable},

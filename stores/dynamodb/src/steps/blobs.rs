@@ -7,8 +7,7 @@ use futures_util::future::{join_all, try_join_all};
 use crate::{
     engine::Engine,
     error::CallFailure,
-    item::{BlobRef, Content, Tag, blob, bytes, gone, names, number},
-    table::Item,
+    item::{BlobRef, Content, Item, Tag, blob, bytes, gone, names, number},
 };
 use idempotent_core::{RecordId, clock::Timestamp};
 

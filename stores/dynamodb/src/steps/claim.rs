@@ -14,8 +14,7 @@ use idempotent_core::{
 };
 
 use super::{
-    DECISIONS,
-    decided::{judged, replace},
+    decided::{DECISIONS, judged, replace},
     lookup::recording_of,
     renewal::{Watch, renew_one},
 };

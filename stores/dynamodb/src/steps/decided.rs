@@ -11,6 +11,9 @@ use idempotent_core::{Record, RecordId, clock::Timestamp};
 
 use super::blobs;
 
+/// How often a step is decided anew because other processes have changed the record.
+pub(super) const DECISIONS: usize = 32;
+
 /// What was found instead of the record for which a write was decided: it has to be decided anew.
 pub(super) type Changed = Option<Stored>;
 

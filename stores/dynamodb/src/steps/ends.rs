@@ -11,9 +11,9 @@ use crate::{
         COMPLETE_OPEN, COMPLETE_OWNER, HOLD_IN_FLIGHT, HOLD_OWNER, RELEASE_IN_FLIGHT,
         RELEASE_OWNER,
     },
-    item::{Content, Contents, Stored, Tag, bytes, decode, entry, number, text},
+    item::{Content, Contents, Item, Stored, Tag, bytes, decode, entry, number, text},
     service_time::Now,
-    table::{Former, Item},
+    table::Former,
 };
 use idempotent_core::{
     Abandoned, EncodedRecording, Lease, Record, RecordState,
@@ -23,7 +23,10 @@ use idempotent_core::{
     transition::{self, Change},
 };
 
-use super::{DECISIONS, blobs, decided::replace};
+use super::{
+    blobs,
+    decided::{DECISIONS, replace},
+};
 
 /// The longest recording in the item of its record. A claim that is rejected is billed as a write
 /// of that item, which is dearer than a read of another one.

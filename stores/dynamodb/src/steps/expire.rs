@@ -5,8 +5,7 @@ use crate::{
     engine::Engine,
     error::CallFailure,
     guards::REMOVED_UNCHANGED,
-    item::{decode, names},
-    table::Item,
+    item::{Item, decode, names},
 };
 use idempotent_core::{
     RecordId,

@@ -13,7 +13,10 @@ use idempotent_core::{
     transition::{self, Change},
 };
 
-use super::{DECISIONS, decided::replace, ends::list_of};
+use super::{
+    decided::{DECISIONS, replace},
+    ends::list_of,
+};
 
 /// How many entries the list of an item has before its oldest ones are removed.
 const ROOM: usize = 2 * History::MAX_ENTRIES;

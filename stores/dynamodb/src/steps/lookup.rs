@@ -9,7 +9,10 @@ use crate::{
 };
 use idempotent_core::{Record, RecordId, RecordState, clock::Timestamp, protocol::Snapshot};
 
-use super::{DECISIONS, blobs, decided::judged};
+use super::{
+    blobs,
+    decided::{DECISIONS, judged},
+};
 
 /// Reads a record that has not expired, with its contents.
 pub(crate) async fn look_up(

@@ -16,8 +16,8 @@ use idempotent_core::{
 };
 
 use super::{
-    DECISIONS, blobs,
-    decided::{judged, replace as replace_record},
+    blobs,
+    decided::{DECISIONS, judged, replace as replace_record},
     ends::{INLINE_RECORDING, with_recording},
     lookup::contents_of,
 };

@@ -18,7 +18,7 @@ use idempotent_core::{
     transition::{self, Change},
 };
 
-use super::{DECISIONS, decided::replace};
+use super::decided::{DECISIONS, replace};
 
 /// How many leases are renewed at the same time.
 const CONCURRENT: usize = 64;

@@ -69,6 +69,6 @@ async fn ids_of(engine: &Engine, hash: String) -> Result<Vec<RecordId>, CallFail
     }
 }
 
-fn id_of(engine: &Engine, item: &crate::table::Item) -> Option<RecordId> {
+fn id_of(engine: &Engine, item: &crate::item::Item) -> Option<RecordId> {
     engine.keys.record_of(item.get(names::ID)?.as_b().ok()?.as_ref())
 }

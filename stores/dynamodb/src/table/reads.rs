@@ -6,10 +6,15 @@ use aws_sdk_dynamodb::types::{AttributeValue, KeysAndAttributes};
 use futures_util::{StreamExt as _, stream};
 use tokio::time::sleep;
 
-use super::{Item, Refusal, Response, Table, writes::key_of};
+use super::{
+    calls::{Response, Table},
+    refusal::Refusal,
+    writes::key_of,
+};
 use crate::{
     error::CallFailure,
-    item::{bytes, names},
+    item::{Item, bytes, names},
+    service_time::Now,
 };
 
 /// How many items one request may read.
@@ -19,6 +24,9 @@ const CONCURRENT_BATCHES: usize = 4;
 /// How often what the service has not read is asked for, and the pause before, which grows.
 const ROUNDS: u32 = 12;
 const PAUSE: Duration = Duration::from_millis(20);
+
+/// How many reads are sent at most to find out the time.
+const READS_OF_TIME: usize = 6;
 
 /// What a query of the index asks for: the entries under `hash`, from `from` on.
 #[derive(Clone, Debug)]
@@ -40,6 +48,21 @@ pub(crate) struct Part {
 }
 
 impl Table {
+    /// The time of the service, which reads tell if no recent response did. Several of them bound it
+    /// closely enough also if each takes long.
+    pub(crate) async fn now(&self, key: &[u8]) -> Result<Now, CallFailure> {
+        for _ in 0..READS_OF_TIME {
+            if let Some(now) = self.time.now() {
+                return Ok(now);
+            }
+            self.get(key).await?;
+            if !self.time.is_known() {
+                return Err(CallFailure::NoDate);
+            }
+        }
+        self.time.now().ok_or(CallFailure::ResponseTimeout)
+    }
+
     /// Reads an item.
     pub(crate) async fn get(&self, key: &[u8]) -> Result<Option<Item>, CallFailure> {
         let get = self.client.get_item().table_name(&*self.name);

@@ -12,8 +12,10 @@ use aws_sdk_dynamodb::{
     types::error::TransactionCanceledException,
 };
 
-use super::Item;
-use crate::error::{CallFailure, ServiceError};
+use crate::{
+    error::{CallFailure, ServiceError},
+    item::Item,
+};
 
 /// The error of a kind of request.
 pub(crate) trait Refusal: Sized {

@@ -4,8 +4,13 @@ use aws_sdk_dynamodb::types::{
     Delete, Put, ReturnValuesOnConditionCheckFailure::AllOld, TransactWriteItem,
 };
 
-use super::{Expression, Item, Refusal as _, Refused, Response, Table, writes::key_of};
-use crate::error::CallFailure;
+use super::{
+    calls::{Response, Table},
+    expression::Expression,
+    refusal::{Refusal as _, Refused},
+    writes::key_of,
+};
+use crate::{error::CallFailure, item::Item};
 
 /// A change of one item, with its condition.
 pub(crate) enum Change {

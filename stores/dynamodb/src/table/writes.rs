@@ -4,10 +4,14 @@ use aws_sdk_dynamodb::types::{
     AttributeValue, ReturnValue, ReturnValuesOnConditionCheckFailure::AllOld,
 };
 
-use super::{Expression, Item, Refusal, Refused, Response, Table};
+use super::{
+    calls::{Response, Table},
+    expression::Expression,
+    refusal::{Refusal, Refused},
+};
 use crate::{
     error::CallFailure,
-    item::{bytes, names},
+    item::{Item, bytes, names},
 };
 
 /// The former item if the write was executed; what is there if it was refused.
