@@ -279,3 +279,37 @@ async fn a_recording_of_any_length_is_replayed() {
         assert_eq!(internals::items(&lab.direct).await.unwrap(), 0, "{length} bytes");
     }
 }
+
+/// The guide has these numbers.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_step_takes_as_many_requests_as_the_guide_says() {
+    let lab = super::helpers::Lab::new().await;
+    let sent = || lab.proxy.requests();
+    for (length, completed, replayed) in [(500, 1, 1), (8 * 1024, 1, 1), (9_000, 3, 2), (800_000, 5, 4)]
+    {
+        lab.proxy.clear();
+        let owned = lab.claimed(&request()).await;
+        assert_eq!(sent(), 1, "claim");
+        let recording = long(length);
+        lab.store.complete(&owned, &recording).await.unwrap();
+        assert_eq!(sent(), 1 + completed, "completion of {length} bytes");
+        lab.store.claim(&owned.id, &request()).await.unwrap();
+        assert_eq!(sent(), 1 + completed + replayed, "replay of {length} bytes");
+    }
+    lab.proxy.clear();
+    let owned = lab.claimed(&request()).await;
+    lab.store.renew(&[Renewal::new(owned, Duration::from_secs(30))]).await.unwrap();
+    assert_eq!(sent(), 2, "renewal");
+    lab.store.note(&owned, &Note::step(long(512))).await.unwrap();
+    assert_eq!(sent(), 3, "note");
+    lab.store.note(&owned, &Note::step(long(513))).await.unwrap();
+    assert_eq!(sent(), 6, "large note");
+    lab.store.abandon(&owned, Abandoned::Retry).await.unwrap();
+    assert_eq!(sent(), 7, "abandonment");
+    let next = request();
+    lab.store.claim(&owned.id, &next).await.unwrap();
+    assert_eq!(sent(), 9, "takeover");
+    lab.store.release(&lease(owned.id, &next)).await.unwrap();
+    // The large step is removed too.
+    assert_eq!(sent(), 11, "release");
+}

@@ -18,8 +18,12 @@ pub(crate) enum UnsuitableTable {
     OtherTimeToLive(String),
     #[error(
         "the table is a global table with eventual consistency: two Regions could grant the same \
-         key; use one with multi-Region strong consistency, or allow it with \
-         `single_writer_region` if only one Region writes"
+         key; use a table of one Region, or set `single_writer_region` if only one Region writes"
     )]
     GlobalTable,
+    #[error(
+        "the table is a global table with strong consistency, which supports neither transactions \
+         nor a time to live; use a table of one Region"
+    )]
+    StrongGlobalTable,
 }

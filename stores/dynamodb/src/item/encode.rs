@@ -92,3 +92,83 @@ pub(crate) fn encode(keys: &Keys, id: &RecordId, stored: &Stored) -> Item {
 fn history(history: &History) -> AttributeValue {
     AttributeValue::L(history.entries().map(|each| entry(each.kind, each.at)).collect())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use bytes::Bytes;
+    use idempotent_core::{
+        Fingerprint, OwnerToken, Principal, ShortText,
+        protocol::Claim,
+        transition::{self, Change},
+    };
+
+    use super::{
+        super::{contents::Content, decode::decode, stored::Tag},
+        *,
+    };
+
+    /// The size by which an item is billed: its names and its values.
+    fn size(item: &Item) -> usize {
+        item.iter().map(|(name, value)| name.len() + size_of(value)).sum()
+    }
+
+    fn size_of(value: &AttributeValue) -> usize {
+        match value {
+            AttributeValue::S(text) => text.len(),
+            AttributeValue::B(bytes) => bytes.as_ref().len(),
+            // A byte for two digits, and one for the number.
+            AttributeValue::N(digits) => digits.len().div_ceil(2) + 1,
+            AttributeValue::L(list) => 3 + list.iter().map(|value| 1 + size_of(value)).sum::<usize>(),
+            other => panic!("no record has {other:?}"),
+        }
+    }
+
+    fn stored(record: idempotent_core::Record) -> Stored {
+        let (tag, noted) = (Tag::random(), Tag::random());
+        Stored { record, contents: Default::default(), tag, noted, watched: false }
+    }
+
+    /// The guide has the costs of a record of this size.
+    #[test]
+    fn a_record_takes_about_300_bytes_and_its_recording() {
+        let (keys, id) = (Keys::new(""), RecordId::from_bytes([1; 32]));
+        let fingerprint = Fingerprint::from_bytes([7; Fingerprint::BYTES]);
+        let claim = Claim::new(fingerprint, OwnerToken::from_bytes([2; 16]))
+            .with_operation(ShortText::new("POST /v1/payments").unwrap())
+            .with_principal(Some(Principal::from_bytes([3; 16])));
+        let now = Timestamp::from_millis(1_795_793_932_951);
+        let (Change::Put(record), _) = transition::claim(None, &claim, now) else { panic!() };
+        let claimed = stored(record.clone());
+        let item = encode(&keys, &id, &claimed);
+        assert!((280..=320).contains(&size(&item)), "{}", size(&item));
+        assert_eq!(decode(&item), Ok(claimed));
+        let recording = Bytes::from(vec![1; 500]);
+        let completed = transition::complete(Some(&record), claim.owner, &recording, now).0;
+        let Change::Put(mut record) = completed else { panic!() };
+        record.state = RecordState::Completed(Bytes::new());
+        let mut completed = stored(record);
+        completed.contents.recording = Some(Content::Inline(recording));
+        let item = encode(&keys, &id, &completed);
+        assert!((800..=860).contains(&size(&item)), "{}", size(&item));
+        assert_eq!(decode(&item), Ok(completed));
+    }
+
+    #[test]
+    fn what_may_be_held_stays_in_the_table_and_in_the_index() {
+        let (keys, id) = (Keys::new(""), RecordId::from_bytes([1; 32]));
+        let fingerprint = Fingerprint::from_bytes([7; Fingerprint::BYTES]);
+        let claim = Claim::new(fingerprint, OwnerToken::from_bytes([2; 16]));
+        for policy in [Abandoned::Retry, Abandoned::Hold] {
+            let claim = claim.with_abandoned(policy).with_ttl(Duration::from_secs(60));
+            let now = Timestamp::from_millis(1_000_000);
+            let (Change::Put(record), _) = transition::claim(None, &claim, now) else { panic!() };
+            let item = encode(&keys, &id, &stored(record));
+            let gone = item.get(names::GONE).map(|gone| gone.as_n().unwrap().as_str());
+            let expected = (policy == Abandoned::Retry).then_some("4660");
+            assert_eq!(gone, expected);
+            assert_eq!(item.contains_key(names::WATCHED), policy == Abandoned::Hold);
+        }
+    }
+}

@@ -55,11 +55,12 @@ fn verify(table: &TableDescription, single_writer_region: bool) -> Result<(), Un
     if !has_index {
         return Err(UnsuitableTable::Index);
     }
-    let is_strong = table.multi_region_consistency == Some(MultiRegionConsistency::Strong);
-    if !table.replicas().is_empty() && !is_strong && !single_writer_region {
-        return Err(UnsuitableTable::GlobalTable);
+    match (table.replicas(), &table.multi_region_consistency) {
+        ([], _) => Ok(()),
+        (_, Some(MultiRegionConsistency::Strong)) => Err(UnsuitableTable::StrongGlobalTable),
+        _ if single_writer_region => Ok(()),
+        _ => Err(UnsuitableTable::GlobalTable),
     }
-    Ok(())
 }
 
 /// Sends a request of each kind that the store sends.
@@ -91,5 +92,54 @@ fn denied(action: &'static str) -> impl Fn(CallFailure) -> CallFailure {
         } else {
             failure
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use aws_sdk_dynamodb::types::{
+        AttributeDefinition, GlobalSecondaryIndexDescription, KeyType, ReplicaDescription,
+    };
+
+    use super::*;
+
+    fn table() -> aws_sdk_dynamodb::types::builders::TableDescriptionBuilder {
+        let attribute = |name, of| {
+            let attribute = AttributeDefinition::builder().attribute_name(name).attribute_type(of);
+            attribute.build().unwrap()
+        };
+        let key = |name, of| {
+            KeySchemaElement::builder().attribute_name(name).key_type(of).build().unwrap()
+        };
+        let index = GlobalSecondaryIndexDescription::builder()
+            .index_name(names::WATCHED)
+            .key_schema(key(names::WATCHED, KeyType::Hash))
+            .key_schema(key(names::FIRST_SEEN, KeyType::Range));
+        TableDescription::builder()
+            .key_schema(key(names::ID, KeyType::Hash))
+            .attribute_definitions(attribute(names::ID, ScalarAttributeType::B))
+            .attribute_definitions(attribute(names::WATCHED, ScalarAttributeType::S))
+            .attribute_definitions(attribute(names::FIRST_SEEN, ScalarAttributeType::N))
+            .global_secondary_indexes(index.build())
+    }
+
+    #[test]
+    fn a_global_table_is_refused_unless_one_region_writes() {
+        assert_eq!(verify(&table().build(), false), Ok(()));
+        let replica = || ReplicaDescription::builder().region_name("eu-west-1").build();
+        let eventual = table().replicas(replica()).build();
+        assert_eq!(verify(&eventual, false), Err(UnsuitableTable::GlobalTable));
+        assert_eq!(verify(&eventual, true), Ok(()));
+        let strong = table().replicas(replica());
+        let strong = strong.multi_region_consistency(MultiRegionConsistency::Strong).build();
+        assert_eq!(verify(&strong, true), Err(UnsuitableTable::StrongGlobalTable));
+    }
+
+    #[test]
+    fn a_table_without_its_index_is_refused() {
+        let bare = table().set_global_secondary_indexes(None).build();
+        assert_eq!(verify(&bare, false), Err(UnsuitableTable::Index));
+        let other = table().set_key_schema(None).build();
+        assert_eq!(verify(&other, false), Err(UnsuitableTable::Key));
     }
 }
