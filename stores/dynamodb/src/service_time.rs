@@ -58,7 +58,7 @@ struct Bounds {
 }
 
 impl Bounds {
-    /// The bounds at the machine's time `at`, which are a little wider than when they were observed.
+    /// The bounds at the machine's time `at`: a little wider than when they were observed.
     fn at(self, at: i64) -> (i64, i64) {
         let drift = |since: i64| at.saturating_sub(since).max(0) / DRIFT;
         (self.low - drift(self.low_at), self.high + drift(self.high_at))

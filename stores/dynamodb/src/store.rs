@@ -157,8 +157,8 @@ impl Store for DynamoDbStore {
 
     /// Sends a request for each lease, up to 64 at the same time. The outcome of a lease is
     /// [`RenewOutcome::Unknown`] if the service does not respond in time; the call fails only if
-    /// that is so for all of them. It waits for at most an eighth of the shortest lease, and at
-    /// least 750 ms.
+    /// that is so for all of them. It waits for an eighth of the shortest lease, and at least
+    /// for three quarters of the time limit of one request.
     async fn renew(&self, leases: &[Renewal]) -> Result<Vec<RenewOutcome>, StoreError> {
         steps::renew(&self.engine, leases).await.map_err(of("renew"))
     }

@@ -285,7 +285,8 @@ async fn a_recording_of_any_length_is_replayed() {
 async fn each_step_takes_as_many_requests_as_the_guide_says() {
     let lab = super::helpers::Lab::new().await;
     let sent = || lab.proxy.requests();
-    for (length, completed, replayed) in [(500, 1, 1), (8 * 1024, 1, 1), (9_000, 3, 2), (800_000, 5, 4)]
+    for (length, completed, replayed) in
+        [(500, 1, 1), (8 * 1024, 1, 1), (9_000, 3, 2), (800_000, 5, 4)]
     {
         lab.proxy.clear();
         let owned = lab.claimed(&request()).await;

@@ -120,7 +120,9 @@ mod tests {
             AttributeValue::B(bytes) => bytes.as_ref().len(),
             // A byte for two digits, and one for the number.
             AttributeValue::N(digits) => digits.len().div_ceil(2) + 1,
-            AttributeValue::L(list) => 3 + list.iter().map(|value| 1 + size_of(value)).sum::<usize>(),
+            AttributeValue::L(list) => {
+                3 + list.iter().map(|value| 1 + size_of(value)).sum::<usize>()
+            }
             other => panic!("no record has {other:?}"),
         }
     }

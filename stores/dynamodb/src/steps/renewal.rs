@@ -1,7 +1,5 @@
 //! Renewing leases.
 
-use std::time::Duration;
-
 use futures_util::future::join_all;
 use tokio::time::{Instant, timeout_at};
 
@@ -10,7 +8,7 @@ use crate::{
     error::CallFailure,
     guards::{RENEW_IN_FLIGHT, RENEW_OWNER, RENEW_STAYS},
     item::{Stored, Tag, bytes, decode, number, text},
-    table::Former,
+    table::{Former, Table},
 };
 use idempotent_core::{
     clock::millis,
@@ -22,8 +20,8 @@ use super::decided::{DECISIONS, replace};
 
 /// How many leases are renewed at the same time.
 const CONCURRENT: usize = 64;
-/// The minimum time for a round of renewals, and its maximum as a fraction of the shortest lease.
-const MIN_WAIT: Duration = Duration::from_millis(750);
+/// The time for a round of renewals, as a fraction of the shortest lease. It is at least most of
+/// the time limit of one request; the runtime waits a little longer.
 const LEASE_FRACTION: u32 = 8;
 /// How much longer than its lease a record stays in the table, in seconds.
 const MARGIN: u64 = 300;
@@ -36,7 +34,8 @@ pub(crate) async fn renew(
     let Some(shortest) = leases.iter().map(|renewal| renewal.extend).min() else {
         return Ok(Vec::new());
     };
-    let within = (shortest / LEASE_FRACTION).max(MIN_WAIT).min(engine.table.call_timeout);
+    let Table { response_timeout, call_timeout, .. } = engine.table;
+    let within = (shortest / LEASE_FRACTION).max(response_timeout * 3 / 4).min(call_timeout);
     let until = Instant::now() + within;
     let mut results = Vec::new();
     for leases in leases.chunks(CONCURRENT) {

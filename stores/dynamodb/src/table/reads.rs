@@ -48,8 +48,8 @@ pub(crate) struct Part {
 }
 
 impl Table {
-    /// The time of the service, which reads tell if no recent response did. Several of them bound it
-    /// closely enough also if each takes long.
+    /// The time of the service, which reads tell if no recent response did. Several of them bound
+    /// it closely enough also if each takes long.
     pub(crate) async fn now(&self, key: &[u8]) -> Result<Now, CallFailure> {
         for _ in 0..READS_OF_TIME {
             if let Some(now) = self.time.now() {
