@@ -10,6 +10,7 @@ const PUBLISHED: [&str; 13] = [
     "idempotent-postgres",
     "idempotent-mysql",
     "idempotent-redis",
+    "idempotent-dynamodb",
     "idempotent-macros",
     "idempotent-actix",
     "idempotent-client",
