@@ -115,16 +115,13 @@ mod tests {
     }
 
     fn size_of(value: &AttributeValue) -> usize {
-        match value {
-            AttributeValue::S(text) => text.len(),
-            AttributeValue::B(bytes) => bytes.as_ref().len(),
-            // A byte for two digits, and one for the number.
-            AttributeValue::N(digits) => digits.len().div_ceil(2) + 1,
-            AttributeValue::L(list) => {
-                3 + list.iter().map(|value| 1 + size_of(value)).sum::<usize>()
-            }
-            other => panic!("no record has {other:?}"),
-        }
+        let text = value.as_s().map(String::len);
+        let bytes = value.as_b().map(|bytes| bytes.as_ref().len());
+        // A byte for two digits, and one for the number.
+        let number = value.as_n().map(|digits| digits.len().div_ceil(2) + 1);
+        let list =
+            value.as_l().map(|list| 3 + list.iter().map(|each| 1 + size_of(each)).sum::<usize>());
+        text.or(bytes).or(number).or(list).unwrap()
     }
 
     fn stored(record: idempotent_core::Record) -> Stored {
