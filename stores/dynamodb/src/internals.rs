@@ -30,7 +30,7 @@ pub fn guards() -> impl Iterator<Item = (&'static str, &'static str)> {
     guards::GUARDS.iter().map(|guard| (guard.name, guard.text))
 }
 
-/// The store without one of the [guards].
+/// The store without one of the guards.
 pub fn without_guard(store: &DynamoDbStore, name: &'static str) -> DynamoDbStore {
     with_engine(Engine { removed: Some(name), ..(*store.engine).clone() })
 }
