@@ -24,6 +24,7 @@ pub(crate) fn run(url: &[u8]) {
         "rediss" | "rediss+sentinel" | "rediss+cluster" => {
             Some(idempotent_redis::internals::verify_redis_url)
         }
+        "dynamodb" => Some(idempotent_dynamodb::internals::verify_dynamodb_url),
         _ => None,
     };
     match verify.map(|verify| verify(url)) {

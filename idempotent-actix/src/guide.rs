@@ -21,7 +21,7 @@
 //! * [`operating`]: limits, sizing, purging, logs, deployments
 //! * [`on_call`]: the page rings at three in the morning; what now?
 //! * [`operators`]: held keys, finding a record, forgetting and erasing, the log of decisions
-//! * [`postgres`], [`sqlite`], [`mysql`], [`redis`]: each store in production
+//! * [`postgres`], [`sqlite`], [`mysql`], [`redis`], [`dynamodb`]: each store in production
 //! * [`servers`]: which servers, services and poolers each store works with
 //! * [`failures`]: what happens when something fails, and what is not guaranteed
 //! * [`security`]: scopes, fingerprints, stored data
@@ -78,6 +78,7 @@ guides! {
     sqlite
     mysql
     redis
+    dynamodb
     servers
     failures
     security

@@ -3,7 +3,7 @@
 
 use idempotent_core::internals::{Gauges, gauges, simulated_runtime};
 
-#[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
+#[cfg(feature = "_tx")]
 use crate::tx::{Tx, TxError};
 use crate::{builder::IdempotencyBuilder, idempotency::Idempotency};
 
@@ -22,7 +22,7 @@ pub fn runtime_gauges(idempotency: &Idempotency) -> Gauges {
 ///
 /// # Errors
 /// As for [`Tx::connection`].
-#[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
+#[cfg(feature = "_tx")]
 pub async fn transaction<D: sqlx::Database>(
     tx: &mut Tx<D>,
 ) -> Result<&mut (dyn idempotent_core::store::Transaction + 'static), TxError> {

@@ -5,7 +5,7 @@
 //! The guide [Queue consumers, jobs, and batches](crate::guide::without_http) shows how.
 
 use idempotent_core::{Key, ScopeId, StoreError, runtime::Recordable};
-#[cfg(any(feature = "sqlite", feature = "postgres"))]
+#[cfg(feature = "_tx")]
 pub use idempotent_core::{job::JobTransaction, runtime::TransactionError};
 pub use idempotent_core::{
     job::{ClaimMode, Done, Failure, Job, RunError, recording_of},
@@ -111,7 +111,7 @@ impl Idempotency {
     ///
     /// # Cancel safety
     /// As for [`run`](Self::run).
-    #[cfg(any(feature = "sqlite", feature = "postgres"))]
+    #[cfg(feature = "_tx")]
     pub fn run_in_transaction<C, I, T, E, W, F>(
         &self,
         job: &Job,

@@ -45,7 +45,7 @@ mod shutdown;
 mod specification;
 pub mod store;
 mod traces;
-#[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
+#[cfg(feature = "_tx")]
 mod tx;
 mod unsupported;
 
@@ -66,6 +66,6 @@ pub use openapi::OpenApiReport;
 pub use operation::{Operation, OperationError, Reconciliation, Step};
 pub use outcome::{Disposition, RequestOutcome};
 pub use settings::StoreFailurePolicy;
-#[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
+#[cfg(feature = "_tx")]
 pub use tx::{Tx, TxError};
 pub use unsupported::RejectUnsupportedKeys;

@@ -1,8 +1,7 @@
 //! The supplied stores, and everything needed to write a store.
 //!
-//! Each supplied store has a Cargo feature: `memory`, `sqlite`, `postgres`, `mysql`
-//! or `redis`. [`connect`]
-//! opens the store that a URL names.
+//! Each supplied store has a Cargo feature: `memory`, `sqlite`, `postgres`, `mysql`, `redis` or
+//! `dynamodb`. [`connect`] opens the store that a URL names.
 //!
 //! # Your own store
 //! Implement [`Store`]. Also implement [`Transactions`] if applications can write to the store's
@@ -44,6 +43,8 @@ pub use idempotent_core::{
 };
 #[cfg(feature = "encrypt")]
 pub use idempotent_core::{Keyring, KeyringError, runtime::ResealedPage};
+#[cfg(feature = "dynamodb")]
+pub use idempotent_dynamodb::{DynamoDbOptions, DynamoDbStore};
 #[cfg(feature = "mysql")]
 pub use idempotent_mysql::{MySqlOptions, MySqlStore};
 #[cfg(feature = "postgres")]

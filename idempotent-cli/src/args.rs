@@ -22,8 +22,7 @@ const EXIT_CODES: &str = "Exit codes: 0 done, 1 error, 2 usage, 3 not found, 4 c
 The URL of the store comes from the variable IDEMPOTENCY_URL or from --url-file, so that a \
     password in it is not seen in the list of processes: sqlite:FILE, \
     postgres://USER@HOST/DATABASE, mysql://USER@HOST/DATABASE, redis://HOST, redis+sentinel://…, \
-    redis+cluster://…, with TLS \
-    rediss://….";
+    redis+cluster://…, with TLS rediss://…, dynamodb://REGION/TABLE.";
 
 /// List, find, explain, resolve and erase the records of idempotency keys.
 #[derive(Debug, Parser)]
@@ -53,7 +52,7 @@ pub(crate) struct ConnectionArguments {
     /// The schema of the table, if the application has set one (Postgres)
     #[arg(long, global = true, value_name = "NAME")]
     pub(crate) schema: Option<String>,
-    /// The prefix of the keys, if the application has set one (Redis)
+    /// The prefix of the keys, if the application has set one (Redis, DynamoDB)
     #[arg(long, global = true, value_name = "PREFIX")]
     pub(crate) key_prefix: Option<String>,
     /// The time limit of each call to the store, such as 10s or 2m

@@ -6,9 +6,16 @@ use clap::Parser as _;
 
 use self::{args::Arguments, failure::Failure, report::Report};
 
-#[cfg(not(any(feature = "sqlite", feature = "postgres", feature = "mysql", feature = "redis")))]
+#[cfg(not(any(
+    feature = "sqlite",
+    feature = "postgres",
+    feature = "mysql",
+    feature = "redis",
+    feature = "dynamodb"
+)))]
 compile_error!(
-    "enable the feature of a store: `sqlite`, `postgres`, `mysql`, `redis` or `redis-tls`"
+    "enable the feature of a store: `sqlite`, `postgres`, `mysql`, `redis`, `redis-tls` or \
+     `dynamodb`"
 );
 
 mod args;

@@ -93,6 +93,8 @@ async fn open(
         "redis" | "redis+sentinel" | "redis+cluster" => redis(url, arguments, needs).await,
         #[cfg(feature = "redis-tls")]
         "rediss" | "rediss+sentinel" | "rediss+cluster" => redis(url, arguments, needs).await,
+        #[cfg(feature = "dynamodb")]
+        "dynamodb" => dynamodb(url, arguments, needs).await,
         "memory" => Err(Failure::Usage(
             "the records of `memory:` are in the process of the application, where no other \
              program can read them"
@@ -195,6 +197,25 @@ async fn redis(
     ];
     refuse("Redis", &others)?;
     let mut options = idempotent_redis::RedisStore::options().response_timeout(arguments.timeout);
+    if let Some(prefix) = &arguments.key_prefix {
+        options = options.key_prefix(prefix);
+    }
+    opened(options.connect(url).await)
+}
+
+#[cfg(feature = "dynamodb")]
+async fn dynamodb(
+    url: &str,
+    arguments: &ConnectionArguments,
+    needs: &Needs,
+) -> Result<Arc<dyn Store>, Failure> {
+    let others = [
+        ("--table", arguments.table.is_some()),
+        ("--schema", arguments.schema.is_some()),
+        ("--partitions", needs.partitions.is_some()),
+    ];
+    refuse("DynamoDB, whose URL has the table", &others)?;
+    let mut options = idempotent_dynamodb::DynamoDbStore::options().call_timeout(arguments.timeout);
     if let Some(prefix) = &arguments.key_prefix {
         options = options.key_prefix(prefix);
     }

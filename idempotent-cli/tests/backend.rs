@@ -12,6 +12,8 @@ use idempotent_core::{
 use idempotent_http::recording::{RecordedBody, encode};
 use idempotent_postgres::PostgresStore;
 use idempotent_redis::RedisStore;
+#[cfg(feature = "dynamodb")]
+use test_support::servers::dynamodb::{Emulator, open, patient, unique_table};
 use test_support::{
     servers::postgres::database,
     subjects::{
@@ -48,6 +50,17 @@ impl Backend {
         let options = PostgresStore::options().schema("payments").table("keys");
         let store = options.connect(&url).await.unwrap();
         let flags = ["--schema", "payments", "--table", "keys"].map(str::to_owned).to_vec();
+        Self { store: Arc::new(store), url, flags, _server: Box::new(()) }
+    }
+
+    /// In a table of its own, with a prefix.
+    #[cfg(feature = "dynamodb")]
+    pub(crate) async fn dynamodb() -> Self {
+        let (emulator, table) = (Emulator::shared(), unique_table());
+        let store = open(emulator.port, &table, patient().key_prefix("shop:"));
+        store.migrate().await.unwrap();
+        let url = format!("dynamodb://us-east-1/{table}?endpoint={}", emulator.endpoint());
+        let flags = ["--key-prefix", "shop:"].map(str::to_owned).to_vec();
         Self { store: Arc::new(store), url, flags, _server: Box::new(()) }
     }
 

@@ -25,6 +25,8 @@ impl Program {
     pub(crate) fn new(arguments: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_idempotency"));
         command.args(arguments).env_clear().env("USER", "ada");
+        // The emulator of DynamoDB accepts any credentials.
+        command.env("AWS_ACCESS_KEY_ID", "test").env("AWS_SECRET_ACCESS_KEY", "test");
         Self { command, input: String::new() }
     }
 

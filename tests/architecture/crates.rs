@@ -42,7 +42,7 @@ const TEST_ONLY: &[&str] = &[
 ];
 
 /// The crates that only one of the stores, or a framework, may use.
-const BACKENDS: &[&str] = &["sqlx", "sqlx-core", "redis", "deadpool", "rustls"];
+const BACKENDS: &[&str] = &["sqlx", "sqlx-core", "redis", "deadpool", "rustls", "aws-sdk-dynamodb"];
 const FRAMEWORKS: &[&str] =
     &["actix-web", "actix-http", "axum", "http", "hyper", "idempotent-macros", "idempotent-actix"];
 
@@ -127,8 +127,7 @@ fn published_crates_depend_on_no_test_only_crate() {
         &tree(&["-p", "idempotent-core", "--features", "memory,encrypt,conformance"]),
         TEST_ONLY,
     );
-    let features =
-        "memory,sqlite,postgres,mysql,redis,redis-tls,conformance,identity,httpauth,encrypt";
+    let features = "memory,sqlite,postgres,mysql,redis,redis-tls,dynamodb,conformance,identity,httpauth,encrypt";
     assert_without(&tree(&["-p", "idempotent-actix", "--features", features]), TEST_ONLY);
     let others = ["macros", "http", "client", "cli", "console", "test"];
     for package in others.map(|name| format!("idempotent-{name}")) {

@@ -108,6 +108,24 @@ const REDIS: &[&str] = &[
     "lua",
 ];
 
+/// The modules at the root of `idempotent-dynamodb`. Each may use those that are listed below it.
+const DYNAMODB: &[&str] = &[
+    "internals",
+    "administration",
+    "store",
+    "connect",
+    "address",
+    "schema",
+    "steps",
+    "engine",
+    "options",
+    "guards",
+    "table",
+    "item",
+    "service_time",
+    "error",
+];
+
 /// The modules at the root of `idempotent-client`. Each may use those that are listed below it.
 const CLIENT: &[&str] = &[
     "guide",
@@ -303,6 +321,7 @@ fn modules_at_the_root_use_only_those_below() {
         ("stores/postgres", POSTGRES, 25),
         ("stores/mysql", MYSQL, 20),
         ("stores/redis", REDIS, 20),
+        ("stores/dynamodb", DYNAMODB, 25),
         ("idempotent-http", HTTP, 1),
         ("idempotent-actix", ACTIX, 20),
         ("idempotent-client", CLIENT, 15),
@@ -318,7 +337,7 @@ fn modules_at_the_root_use_only_those_below() {
 #[test]
 fn modules_of_the_runtime_and_of_the_stores_use_none_that_contains_them() {
     assert_none_uses_its_parent("idempotent-core", "runtime");
-    for store in ["sqlite", "postgres", "mysql", "redis"] {
+    for store in ["sqlite", "postgres", "mysql", "redis", "dynamodb"] {
         assert_none_uses_its_parent(&format!("stores/{store}"), "");
     }
 }
@@ -332,6 +351,7 @@ fn modules_have_no_cycles() {
         "stores/postgres",
         "stores/mysql",
         "stores/redis",
+        "stores/dynamodb",
         "idempotent-http",
         "idempotent-actix",
         "idempotent-client",
@@ -356,7 +376,15 @@ fn the_runtime_names_no_store() {
         runtime.extend(text.split_inclusive('\n').filter(|line| !line.trim().starts_with("//")));
     }
     assert!(runtime.contains("store.claim"), "this is not the source of the runtime");
-    for store in ["MemoryStore", "SqliteStore", "PostgresStore", "RedisStore", "sqlx", "redis"] {
+    for store in [
+        "MemoryStore",
+        "SqliteStore",
+        "PostgresStore",
+        "RedisStore",
+        "DynamoDbStore",
+        "sqlx",
+        "redis",
+    ] {
         assert!(!runtime.contains(store), "the runtime names {store}");
     }
 }

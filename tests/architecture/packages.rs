@@ -2,7 +2,7 @@
 
 use crate::cargo;
 
-const PUBLISHED: [&str; 13] = [
+const PUBLISHED: [&str; 14] = [
     "idempotent-core",
     "idempotent-http",
     "idempotent-sql",
@@ -10,6 +10,7 @@ const PUBLISHED: [&str; 13] = [
     "idempotent-postgres",
     "idempotent-mysql",
     "idempotent-redis",
+    "idempotent-dynamodb",
     "idempotent-macros",
     "idempotent-actix",
     "idempotent-client",

@@ -161,7 +161,7 @@ struct Arguments {
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
     listen: String,
     /// The store of the idempotency records: `sqlite:FILE`, `memory:`, `postgres://…`,
-    /// `redis://…` or, with the feature `mysql`, `mysql://…`
+    /// `redis://…` or, with the features of their names, `mysql://…` and `dynamodb://REGION/TABLE`
     #[arg(long, value_name = "URL", default_value = "sqlite:payments.db")]
     store: String,
     /// The SQLite file of payments and refunds; by default the store's own file, or payments.db.

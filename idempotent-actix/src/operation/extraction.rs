@@ -36,7 +36,7 @@ impl RequestOperation {
     }
 
     /// The operation, if it is known and there is one.
-    #[cfg(any(feature = "sqlite", feature = "postgres"))]
+    #[cfg(feature = "_tx")]
     pub(crate) fn context(&self) -> Option<&OperationContext> {
         match self {
             Self::Keyed(context) => Some(context),

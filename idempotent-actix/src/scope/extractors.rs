@@ -42,7 +42,7 @@ impl IgnoresCaller for Bytes {}
 impl IgnoresCaller for String {}
 impl IgnoresCaller for web::Payload {}
 impl IgnoresCaller for Operation {}
-#[cfg(any(feature = "sqlite", feature = "postgres"))]
+#[cfg(feature = "_tx")]
 impl<D: sqlx::Database> IgnoresCaller for crate::Tx<D> {}
 impl<T: IgnoresCaller> IgnoresCaller for Option<T> {}
 impl<T: IgnoresCaller, E> IgnoresCaller for Result<T, E> {}

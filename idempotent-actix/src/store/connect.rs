@@ -12,10 +12,11 @@ use idempotent_core::{Store, store::url::scheme};
 /// * `postgres://USER@HOST/DATABASE` or `postgresql://…`
 /// * `mysql://USER@HOST/DATABASE` or `mariadb://…`
 /// * `redis://…`, `redis+sentinel://…` or `redis+cluster://…`; with TLS `rediss` instead of `redis`
+/// * `dynamodb://REGION/TABLE`
 ///
 /// Each store needs the Cargo feature of its name; TLS for Redis needs `redis-tls`.
-/// `SqliteStore::connect`, `PostgresStore::connect`, `MySqlStore::connect` and
-/// `RedisStore::connect` document the parameters of their URLs.
+/// `SqliteStore::connect`, `PostgresStore::connect`, `MySqlStore::connect`, `RedisStore::connect` and
+/// `DynamoDbStore::connect` document the parameters of their URLs.
 ///
 /// Call [`migrate`](Store::migrate) on the store before the first claim.
 ///
@@ -59,6 +60,11 @@ pub async fn connect(url: &str) -> Result<Arc<dyn Store>, ConnectError> {
         "redis" | "redis+sentinel" | "redis+cluster" => redis(url).await,
         #[cfg(feature = "redis-tls")]
         "rediss" | "rediss+sentinel" | "rediss+cluster" => redis(url).await,
+        #[cfg(feature = "dynamodb")]
+        "dynamodb" => {
+            let store = idempotent_dynamodb::DynamoDbStore::connect(url).await;
+            store.map(|store| Arc::new(store) as Arc<dyn Store>).map_err(ConnectError::Store)
+        }
         scheme => Err(ConnectError::unavailable(scheme)),
     }
 }

@@ -1,5 +1,7 @@
 //! Private database servers, on free ports and in temporary directories.
 
+#[cfg(feature = "dynamodb")]
+pub mod dynamodb;
 #[cfg(feature = "mysql")]
 pub mod mariadb;
 #[cfg(feature = "postgres")]

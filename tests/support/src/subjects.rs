@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+#[cfg(feature = "dynamodb")]
+pub mod dynamodb;
 pub mod memory;
 #[cfg(feature = "mysql")]
 pub mod mysql;
@@ -9,6 +11,7 @@ pub mod mysql;
 pub mod postgres;
 #[cfg(feature = "redis")]
 pub mod redis;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub mod rows;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;

@@ -5,7 +5,7 @@ use std::{error::Error as _, fmt};
 use crate::error::StoreError;
 
 /// The URL schemes, each with the Cargo feature of its store.
-const KNOWN: [(&str, &str); 12] = [
+const KNOWN: [(&str, &str); 13] = [
     ("memory", "memory"),
     ("sqlite", "sqlite"),
     ("postgres", "postgres"),
@@ -18,6 +18,7 @@ const KNOWN: [(&str, &str); 12] = [
     ("rediss", "redis-tls"),
     ("rediss+sentinel", "redis-tls"),
     ("rediss+cluster", "redis-tls"),
+    ("dynamodb", "dynamodb"),
 ];
 
 /// Returns the scheme of a URL.
