@@ -12,6 +12,7 @@
 mod crates;
 mod features;
 mod guides;
+mod layers;
 mod modules;
 mod packages;
 mod pictures;

@@ -15,8 +15,8 @@ use idempotent_core::{Store, store::url::scheme};
 /// * `dynamodb://REGION/TABLE`
 ///
 /// Each store needs the Cargo feature of its name; TLS for Redis needs `redis-tls`.
-/// `SqliteStore::connect`, `PostgresStore::connect`, `MySqlStore::connect`, `RedisStore::connect` and
-/// `DynamoDbStore::connect` document the parameters of their URLs.
+/// `SqliteStore::connect`, `PostgresStore::connect`, `MySqlStore::connect`, `RedisStore::connect`
+/// and `DynamoDbStore::connect` document the parameters of their URLs.
 ///
 /// Call [`migrate`](Store::migrate) on the store before the first claim.
 ///
