@@ -49,6 +49,8 @@ pub(crate) fn cost(
             let (round_trips, statements) = postgres_costs(environment, pattern, program);
             (Some(round_trips), Some(statements))
         }
+        #[cfg(feature = "mysql")]
+        StoreKind::MySql => (None, Some(mysql_statements(environment, pattern, program))),
         StoreKind::Sqlite => (
             None,
             server_counts(environment, store, program, counted, &["--statements"], pattern)
@@ -114,6 +116,19 @@ fn postgres_costs(environment: &Environment, pattern: KeyPattern, program: &Prog
                  WHERE query NOT LIKE '%pg_stat%'";
     let calls = postgres.number(environment, calls);
     (round_trips as f64 / REQUESTS as f64, calls as f64 / REQUESTS as f64)
+}
+
+/// Counts the statements that clients send to MariaDB.
+#[cfg(feature = "mysql")]
+fn mysql_statements(environment: &Environment, pattern: KeyPattern, program: &Program) -> f64 {
+    let server = Server::start(program, &environment.clean(StoreKind::MySql));
+    warm_up(&server, pattern, 4);
+    let count = || environment.mysql().statements(environment);
+    let before = count();
+    server::load(&plan(&server, pattern, 3, REQUESTS));
+    thread::sleep(Duration::from_millis(100));
+    // One of them is the count itself.
+    (count() - before - 1) as f64 / REQUESTS as f64
 }
 
 /// Counts the commands that clients send to Redis. `INFO commandstats` would include the commands

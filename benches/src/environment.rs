@@ -16,6 +16,9 @@ use test_support::servers;
 
 use crate::{cpu, load::Watched, server::Server};
 
+#[cfg(feature = "mysql")]
+mod mysql;
+
 /// A kind of store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum StoreKind {
@@ -23,6 +26,9 @@ pub(crate) enum StoreKind {
     Redis,
     Postgres,
     Sqlite,
+    #[cfg(feature = "mysql")]
+    #[value(name = "mysql")]
+    MySql,
 }
 
 impl StoreKind {
@@ -38,6 +44,8 @@ impl StoreKind {
             Self::Sqlite => "sqlite",
             Self::Postgres => "postgres",
             Self::Redis => "redis",
+            #[cfg(feature = "mysql")]
+            Self::MySql => "mysql",
         }
     }
 }
@@ -64,6 +72,8 @@ pub(crate) struct Environment {
     directory: PathBuf,
     postgres: OnceCell<Postgres>,
     redis: OnceCell<servers::redis::Server>,
+    #[cfg(feature = "mysql")]
+    mysql: OnceCell<mysql::MariaDb>,
 }
 
 /// A private Postgres server.
@@ -78,7 +88,14 @@ impl Environment {
             std::env::temp_dir().join(format!("idempotent-benches-{}", std::process::id()));
         fs::create_dir_all(&directory).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        Self { runtime, directory, postgres: OnceCell::new(), redis: OnceCell::new() }
+        Self {
+            runtime,
+            directory,
+            postgres: OnceCell::new(),
+            redis: OnceCell::new(),
+            #[cfg(feature = "mysql")]
+            mysql: OnceCell::new(),
+        }
     }
 
     /// Runs a future to completion.
@@ -93,6 +110,8 @@ impl Environment {
             StoreKind::Sqlite => self.clean_sqlite(),
             StoreKind::Postgres => self.clean_postgres(),
             StoreKind::Redis => self.clean_redis(),
+            #[cfg(feature = "mysql")]
+            StoreKind::MySql => self.mysql().clean(self),
         }
     }
 
@@ -107,6 +126,8 @@ impl Environment {
                 cpu::parent(backend.unsigned_abs())
             }
             StoreKind::Redis => self.redis().info("process_id")?.parse().ok(),
+            #[cfg(feature = "mysql")]
+            StoreKind::MySql => Some(self.mysql().server.process()),
         }
     }
 
@@ -167,6 +188,12 @@ impl Environment {
         let postgres = self.postgres();
         postgres.execute(self, "TRUNCATE idempotency_records, floor, effects; CHECKPOINT");
         postgres.server.url("postgres")
+    }
+
+    /// The MariaDB server, started at its first use.
+    #[cfg(feature = "mysql")]
+    pub(crate) fn mysql(&self) -> &mysql::MariaDb {
+        self.mysql.get_or_init(|| mysql::MariaDb::start(self))
     }
 
     /// The Redis server, started at its first use.

@@ -178,6 +178,12 @@ fn used_bytes(growth: &Growth, store: StoreKind, server: &Server) -> u64 {
             let size = "SELECT pg_total_relation_size('idempotency_records')";
             growth.environment.postgres().number(&growth.environment, size).unsigned_abs()
         }
+        #[cfg(feature = "mysql")]
+        StoreKind::MySql => {
+            let size = "SELECT file_size FROM information_schema.innodb_sys_tablespaces \
+                WHERE name = 'benches/idempotency_records'";
+            growth.environment.mysql().number(&growth.environment, size).unsigned_abs()
+        }
         StoreKind::Sqlite => growth.environment.wait(async {
             let pool = sqlx::SqlitePool::connect(&format!(
                 "sqlite:{}",

@@ -36,7 +36,7 @@ const CLAIM_LEASE: &[&str] = &["layer-lease", "floor-effect", "bare"];
 const STEP: &[&str] = &["layer-step", "floor-step", "layer"];
 const ONE_COMMIT: &str = "the handler's own transaction, and no idempotency";
 const REPLAYS: &[&str] = &["layer", "floor-read", "bare"];
-const REPLAYS_POSTGRES: &[&str] = &["layer", "floor-read", "layer-alone", "bare"];
+const REPLAYS_BATCHED: &[&str] = &["layer", "floor-read", "layer-alone", "bare"];
 
 const fn row(
     name: &'static str,
@@ -120,11 +120,11 @@ pub(crate) const ROWS: &[Row] = &[
     row(
         "postgres/replay",
         (StoreKind::Postgres, KEYS),
-        REPLAYS_POSTGRES,
+        REPLAYS_BATCHED,
         "one `SELECT`",
         Some(1.10),
     ),
-    row("postgres/hot", (StoreKind::Postgres, HOT), REPLAYS_POSTGRES, "one `SELECT`", Some(1.10)),
+    row("postgres/hot", (StoreKind::Postgres, HOT), REPLAYS_BATCHED, "one `SELECT`", Some(1.10)),
     row(
         "postgres/transaction",
         (StoreKind::Postgres, KeyPattern::Fresh),
@@ -165,6 +165,42 @@ pub(crate) const ROWS: &[Row] = &[
     row(
         "sqlite/leased-transaction",
         (StoreKind::Sqlite, KeyPattern::Fresh),
+        CLAIM_LEASE,
+        ONE_COMMIT,
+        None,
+    ),
+    #[cfg(feature = "mysql")]
+    row(
+        "mysql/first",
+        (StoreKind::MySql, KeyPattern::Fresh),
+        FIRST_SQL,
+        "`INSERT`, then `UPDATE`, each committed",
+        Some(1.50),
+    ),
+    #[cfg(feature = "mysql")]
+    row(
+        "mysql/step",
+        (StoreKind::MySql, KeyPattern::Fresh),
+        STEP,
+        "`INSERT`, then two `UPDATE`, each committed",
+        None,
+    ),
+    #[cfg(feature = "mysql")]
+    row("mysql/replay", (StoreKind::MySql, KEYS), REPLAYS_BATCHED, "one `SELECT`", None),
+    #[cfg(feature = "mysql")]
+    row("mysql/hot", (StoreKind::MySql, HOT), REPLAYS_BATCHED, "one `SELECT`", None),
+    #[cfg(feature = "mysql")]
+    row(
+        "mysql/transaction",
+        (StoreKind::MySql, KeyPattern::Fresh),
+        CLAIM_TRANSACTION,
+        ONE_COMMIT,
+        None,
+    ),
+    #[cfg(feature = "mysql")]
+    row(
+        "mysql/leased-transaction",
+        (StoreKind::MySql, KeyPattern::Fresh),
         CLAIM_LEASE,
         ONE_COMMIT,
         None,

@@ -82,6 +82,8 @@ fn soak(environment: &Environment, store: StoreKind, duration: Duration) -> (u64
         StoreKind::Sqlite => &[("file, MiB", 4.0)],
         StoreKind::Postgres => &[("records", 5000.0), ("connections", 2.0), ("table, MiB", 4.0)],
         StoreKind::Redis => &[("records", 5000.0), ("connections", 2.0), ("memory, MiB", 4.0)],
+        #[cfg(feature = "mysql")]
+        StoreKind::MySql => &[("records", 5000.0), ("connections", 2.0)],
     };
     tracks.extend(store_tracks.iter().map(|(name, tolerance)| (*name, *tolerance, Vec::new())));
     let started = Instant::now();
@@ -124,6 +126,14 @@ fn store_values(environment: &Environment, store: StoreKind) -> Vec<f64> {
                 "SELECT pg_total_relation_size('idempotency_records') / 1048576",
             ];
             queries.map(|query| environment.postgres().number(environment, query) as f64).to_vec()
+        }
+        #[cfg(feature = "mysql")]
+        StoreKind::MySql => {
+            let queries = [
+                "SELECT count(*) FROM idempotency_records",
+                "SELECT count(*) FROM information_schema.processlist WHERE user = 'test'",
+            ];
+            queries.map(|query| environment.mysql().number(environment, query) as f64).to_vec()
         }
         StoreKind::Redis => {
             let info = |field| environment.redis().info(field).unwrap().parse::<f64>().unwrap();

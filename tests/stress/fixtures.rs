@@ -92,6 +92,15 @@ impl Fixture {
         Self::new(stores, ()).with(Effects::mysql(&url).await)
     }
 
+    #[cfg(feature = "dynamodb")]
+    pub(super) async fn dynamodb() -> Self {
+        use test_support::servers::dynamodb::{Emulator, open, patient, unique_table};
+        let (port, table) = (Emulator::shared().port, unique_table());
+        let stores = [open(port, &table, patient()), open(port, &table, patient())];
+        Store::migrate(&stores[0]).await.unwrap();
+        Self::new(stores, ())
+    }
+
     pub(super) async fn redis() -> Self {
         let (server, prefix) = (Redis::start(), format!("{}:", unique()));
         let [first, second] = [server.open(&prefix).await, server.open(&prefix).await];

@@ -287,3 +287,9 @@ async fn the_redis_store_is_linearizable() {
 async fn the_mysql_store_is_linearizable() {
     check(Fixture::mysql().await).await;
 }
+
+#[cfg(feature = "dynamodb")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn the_dynamodb_store_is_linearizable() {
+    check(Fixture::dynamodb().await).await;
+}

@@ -7,6 +7,8 @@
 //! columns and indexes.
 
 mod memory;
+#[cfg(feature = "mysql")]
+pub(super) mod mysql;
 pub(super) mod postgres;
 mod redis;
 pub(super) mod sqlite;
@@ -24,6 +26,8 @@ pub(super) enum Floor {
     Sqlite(sqlite::Pools),
     Postgres(PgPool),
     Redis(Box<::redis::Client>),
+    #[cfg(feature = "mysql")]
+    MySql(sqlx::MySqlPool),
 }
 
 impl Floor {
@@ -33,6 +37,8 @@ impl Floor {
             Some("sqlite") => Self::Sqlite(sqlite::open(url).await),
             Some("postgres") => Self::Postgres(postgres::open(url)),
             Some("redis") => Self::Redis(Box::new(redis::open(url))),
+            #[cfg(feature = "mysql")]
+            Some("mysql") => Self::MySql(mysql::open(url)),
             _ => panic!("there is no floor for the store {url}"),
         }
     }
@@ -56,6 +62,22 @@ impl Floor {
             }
             (Self::Postgres(pool), "floor-effect") => {
                 app.app_data(web::Data::new(pool)).service(postgres::effect)
+            }
+            #[cfg(feature = "mysql")]
+            (Self::MySql(pool), "floor") => {
+                app.app_data(web::Data::new(pool)).service(mysql::claim)
+            }
+            #[cfg(feature = "mysql")]
+            (Self::MySql(pool), "floor-step") => {
+                app.app_data(web::Data::new(pool)).service(mysql::step)
+            }
+            #[cfg(feature = "mysql")]
+            (Self::MySql(pool), "floor-read") => {
+                app.app_data(web::Data::new(pool)).service(mysql::read)
+            }
+            #[cfg(feature = "mysql")]
+            (Self::MySql(pool), "floor-effect") => {
+                app.app_data(web::Data::new(pool)).service(mysql::effect)
             }
             (Self::Sqlite(pools), "floor") => {
                 app.app_data(web::Data::new(pools)).service(sqlite::claim)

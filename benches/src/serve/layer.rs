@@ -14,8 +14,12 @@ pub(super) fn routes(kind: &str, store: &str, app: &mut web::ServiceConfig) {
         ("layer-short-ttl", _) => app.service(short_ttl),
         ("layer-steady", _) => app.service(steady),
         ("layer-transaction", Some("postgres")) => app.service(postgres_transaction),
+        #[cfg(feature = "mysql")]
+        ("layer-transaction", Some("mysql")) => app.service(mysql_transaction),
         ("layer-transaction", _) => app.service(sqlite_transaction),
         ("layer-lease", Some("postgres")) => app.service(postgres_lease),
+        #[cfg(feature = "mysql")]
+        ("layer-lease", Some("mysql")) => app.service(mysql_lease),
         ("layer-lease", _) => app.service(sqlite_lease),
         (other, _) => panic!("there is no contestant `{other}`"),
     };
@@ -79,4 +83,10 @@ with_effects! {
     postgres_lease: Postgres, "lease", floor::postgres::EFFECT;
     sqlite_transaction: Sqlite, "transaction", floor::sqlite::EFFECT;
     sqlite_lease: Sqlite, "lease", floor::sqlite::EFFECT;
+}
+
+#[cfg(feature = "mysql")]
+with_effects! {
+    mysql_transaction: sqlx::MySql, "transaction", floor::mysql::EFFECT;
+    mysql_lease: sqlx::MySql, "lease", floor::mysql::EFFECT;
 }

@@ -43,12 +43,21 @@ async fn connect(options: &Options) -> Arc<dyn Store> {
         let options = PostgresStore::options().group_commit(grouped);
         return Arc::new(options.from_pool(pool).await.unwrap());
     }
-    if grouped {
-        store::connect(url).await.unwrap()
-    } else if url.starts_with("postgres") {
-        Arc::new(PostgresStore::options().group_commit(false).connect(url).await.unwrap())
-    } else {
-        Arc::new(SqliteStore::options().group_commit(false).connect(url).await.unwrap())
+    if grouped { store::connect(url).await.unwrap() } else { connect_alone(url).await }
+}
+
+/// A store without group commit.
+async fn connect_alone(url: &str) -> Arc<dyn Store> {
+    match url.split_once(':').map(|(scheme, _)| scheme) {
+        Some("postgres") => {
+            Arc::new(PostgresStore::options().group_commit(false).connect(url).await.unwrap())
+        }
+        #[cfg(feature = "mysql")]
+        Some("mysql") => {
+            let options = idempotent_actix::store::MySqlStore::options().group_commit(false);
+            Arc::new(options.connect(url).await.unwrap())
+        }
+        _ => Arc::new(SqliteStore::options().group_commit(false).connect(url).await.unwrap()),
     }
 }
 

@@ -7,6 +7,8 @@
 //! the payment before the request is sent again.
 
 mod completer;
+#[cfg(feature = "dynamodb")]
+mod dynamodb;
 mod refunds;
 
 use std::{io, time::Instant};
@@ -222,8 +224,12 @@ impl Setup {
     }
 }
 
-/// The store's URL, with a proxy in front of Postgres.
+/// The store's URL, with a proxy in front of Postgres or of the emulator of DynamoDB.
 fn proxied(taps: &Taps, store: &str) -> String {
+    if let Some((table, address)) = store.split_once("?endpoint=http://") {
+        let tap = taps.in_front_of("store", address.parse().expect("an address and a port"));
+        return format!("{table}?endpoint=http://{}", tap.address);
+    }
     let Some((user, rest)) = store.strip_prefix("postgres://").and_then(|url| url.split_once('@'))
     else {
         return store.to_owned();

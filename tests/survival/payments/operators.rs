@@ -28,6 +28,12 @@ fn a_killed_refund_is_found_resolved_and_replayed_on_redis() {
     resolve_a_killed_refund(&Files::with(Records::redis()), By::Console);
 }
 
+#[cfg(feature = "dynamodb")]
+#[test]
+fn a_killed_refund_is_found_resolved_and_replayed_on_dynamodb() {
+    resolve_a_killed_refund(&Files::with(Records::dynamodb()), By::Program);
+}
+
 /// What the operator decides with. Everything else is looked at with both.
 #[derive(Clone, Copy)]
 enum By {
@@ -173,6 +179,9 @@ impl Operator<'_> {
             .args(arguments)
             .arg("--json")
             .env("IDEMPOTENCY_URL", self.files.store())
+            // The emulator of DynamoDB accepts any credentials.
+            .env("AWS_ACCESS_KEY_ID", "test")
+            .env("AWS_SECRET_ACCESS_KEY", "test")
             .output()
             .unwrap();
         let output = String::from_utf8(ran.stdout).unwrap();

@@ -34,6 +34,9 @@ pub(crate) enum Records {
     MySql(String),
     /// A Redis server.
     Redis(Arc<Server>),
+    /// A table of the emulator of DynamoDB, by its URL.
+    #[cfg(feature = "dynamodb")]
+    DynamoDb(String),
     /// A server that the test stops and starts, by its URL.
     External(String),
 }
@@ -62,6 +65,12 @@ impl Records {
         Self::Redis(Arc::new(Server::start(IN_MEMORY)))
     }
 
+    /// A new table of the emulator that the tests share.
+    #[cfg(feature = "dynamodb")]
+    pub(crate) fn dynamodb() -> Self {
+        Self::DynamoDb(test_support::servers::dynamodb::Emulator::shared().url())
+    }
+
     /// The value of `--store`.
     pub(crate) fn url(&self, directory: &Path) -> String {
         match self {
@@ -69,6 +78,8 @@ impl Records {
             Self::Postgres(url) | Self::External(url) => url.clone(),
             #[cfg(feature = "mysql")]
             Self::MySql(url) => url.clone(),
+            #[cfg(feature = "dynamodb")]
+            Self::DynamoDb(url) => url.clone(),
             Self::Redis(server) => server.url(),
         }
     }
@@ -81,6 +92,9 @@ impl Records {
     pub(crate) fn end_leases(&self, directory: &Path) {
         match self {
             Self::Redis(server) => server.advance(LEASE),
+            // Only the time of its service ends a lease, which a store knows up to two seconds.
+            #[cfg(feature = "dynamodb")]
+            Self::DynamoDb(_) => std::thread::sleep(LEASE + Duration::from_secs(2)),
             Self::External(_) => panic!("the leases of this store cannot be expired"),
             Self::Ledger | Self::Sqlite | Self::Postgres(_) => {
                 assert!(self.expire_leases(directory) > 0, "no record was changed");
@@ -114,7 +128,7 @@ impl Records {
                      (SELECT id FROM idempotency_records WHERE state = 1 \
                       FOR UPDATE SKIP LOCKED) AS free)",
             ),
-            Self::Redis(_) | Self::External(_) => {
+            _ => {
                 panic!("the leases of this store cannot be expired one by one")
             }
         }
@@ -129,7 +143,7 @@ impl Records {
             Self::Postgres(url) => on_postgres(url, expire),
             #[cfg(feature = "mysql")]
             Self::MySql(url) => on_mysql(url, expire),
-            Self::Redis(_) | Self::External(_) => panic!("only SQL stores purge"),
+            _ => panic!("only SQL stores purge"),
         };
         wait(async {
             let store = idempotent_actix::store::connect(&self.url(directory)).await.unwrap();
@@ -174,7 +188,7 @@ impl Records {
                 connection.close().await.unwrap();
                 found
             }),
-            Self::Redis(_) | Self::External(_) => panic!("this store cannot be queried with SQL"),
+            _ => panic!("this store cannot be queried with SQL"),
         }
     }
 }

@@ -281,6 +281,8 @@ impl Payments {
     fn command(files: &Files, store: &str) -> Command {
         let mut command = Command::new(files.program);
         command.args(["--listen", "127.0.0.1:0", "--store", store, "--ledger"]).arg(files.ledger());
+        // The emulator of DynamoDB accepts any credentials.
+        command.env("AWS_ACCESS_KEY_ID", "test").env("AWS_SECRET_ACCESS_KEY", "test");
         command
     }
 

@@ -171,7 +171,7 @@ impl MariaDb {
 
     /// Stops the server at once, like a crash.
     pub fn stop(&self) {
-        let pid = self.pid();
+        let pid = self.process();
         self.signal("-KILL");
         let deadline = Instant::now() + WAIT_LIMIT;
         while Path::new(&format!("/proc/{pid}")).exists() {
@@ -190,12 +190,13 @@ impl MariaDb {
         self.signal("-CONT");
     }
 
-    fn pid(&self) -> u32 {
+    /// The id of the server's process.
+    pub fn process(&self) -> u32 {
         fs::read_to_string(self.directory.join("pid")).unwrap().trim().parse().unwrap()
     }
 
     fn signal(&self, signal: &str) {
-        run(Command::new("kill").arg(signal).arg(self.pid().to_string()));
+        run(Command::new("kill").arg(signal).arg(self.process().to_string()));
     }
 
     /// The URL of a database on the server.
