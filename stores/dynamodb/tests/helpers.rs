@@ -54,12 +54,18 @@ pub(super) struct Lab {
 }
 
 impl Lab {
+    /// For tests in which a response is lost, and the request is sent again.
     pub(super) async fn new() -> Self {
+        Self::with_response_timeout(Duration::from_millis(400)).await
+    }
+
+    /// For tests that count requests: none is sent again because the machine is busy.
+    pub(super) async fn with_response_timeout(timeout: Duration) -> Self {
         let emulator = Emulator::shared();
         let (table, proxy) = (unique_table(), FaultProxy::start(emulator.port).await);
         let direct = internals::with_own_time(&open(emulator.port, &table, patient()));
         direct.migrate().await.unwrap();
-        let options = patient().response_timeout(Duration::from_millis(400));
+        let options = patient().response_timeout(timeout);
         let store = internals::with_own_time(&open(proxy.port, &table, options));
         // Each store knows the time before a request is counted.
         store.look_up(&key()).await.unwrap();
