@@ -46,7 +46,7 @@ pub(crate) struct ConnectionArguments {
     /// A file with the URL of the store
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) url_file: Option<PathBuf>,
-    /// The name of the table, if the application has set one (SQLite, Postgres)
+    /// The name of the table, if the application has set one (SQLite, Postgres, MySQL)
     #[arg(long, global = true, value_name = "NAME")]
     pub(crate) table: Option<String>,
     /// The schema of the table, if the application has set one (Postgres)

@@ -211,5 +211,5 @@ impl StoreCalls {
 
 /// The store cannot commit an application's writes together with a record.
 #[derive(Debug, thiserror::Error)]
-#[error("the store has no transactions; the SQLite and Postgres stores have them")]
+#[error("the store has no transactions; the SQLite, Postgres and MySQL stores have them")]
 struct NoTransactions;

@@ -23,8 +23,9 @@ use idempotent_core::{
 /// Each write is conditional on the owner token, or on the record being the one that was read.
 ///
 /// The service has no clock that a condition could use. The store takes the time from the `Date`
-/// headers of its responses, which bound it to about a second: a key whose owner has died may stay
-/// claimed for that much longer than its lease. Safety does not depend on the time.
+/// headers of its responses, which bound it to less than 2 seconds: a key whose owner has died
+/// stays claimed for about 2 seconds longer than its lease, at most 4. Safety does not depend on
+/// the time.
 ///
 /// A request that the service throttles, or does not respond to, is sent again for a [bounded
 /// time](DynamoDbOptions::call_timeout). Every request passes for its own second sending, so a lost

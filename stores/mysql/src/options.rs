@@ -48,7 +48,8 @@ impl MySqlOptions {
     /// for a connection, for up to 5 seconds, before its transaction begins. A replay waits for
     /// none.
     ///
-    /// The server must accept this number of sessions from each process, and 16 more.
+    /// The server must accept this number of sessions from each process, and 16 more, beside
+    /// short-lived ones that open the store, probe the server, or end sessions.
     pub fn max_transactions(self, max_size: NonZeroU16) -> Self {
         Self { max_transactions: Some(max_size), ..self }
     }

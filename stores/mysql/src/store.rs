@@ -48,7 +48,7 @@ use idempotent_sql::{
 /// [Lists for operators](idempotent_core::store::Administration) use indexes. A scan with a filter
 /// reads 2,000 records for each page, in the order of the ids. Up to 10,000 records are counted
 /// exactly; beyond that, the number is estimated. A decision and its entry in the log are one
-/// transaction. A record that cannot be read makes its page fail, with an error that names it.
+/// transaction. A page names a record that cannot be read; `find` fails with an error that does.
 ///
 /// Call [`migrate`](Self::migrate) once before the first claim. To run migrations with another
 /// tool, use the SQL in `MIGRATIONS.md` of the repository. The guide [MySQL in production] has the

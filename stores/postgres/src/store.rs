@@ -43,9 +43,9 @@ use idempotent_sql::{fence, group_commit::steps::Groups, server::health::MAX_WAI
 /// [transaction] that it gets.
 ///
 /// [Lists for operators](idempotent_core::store::Administration) use indexes. A scan with a filter
-/// reads 2,000 records for each page, in the order of the ids. The number of all records is the
-/// server's estimate from when it last analyzed the table. A decision and its entry in the log are
-/// one statement. A record that cannot be read makes its page fail, with an error that names it.
+/// reads 2,000 records for each page, in the order of the ids. Up to 10,000 records are counted
+/// exactly; beyond that, the number is estimated. A decision and its entry in the log are one
+/// statement. A page names a record that cannot be read; `find` fails with an error that does.
 ///
 /// Call [`migrate`](Self::migrate) once before the first claim. To run migrations with another
 /// tool, use the SQL in `MIGRATIONS.md` of the repository. The guide [Postgres in production] has

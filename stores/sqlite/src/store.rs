@@ -45,9 +45,8 @@ const END_RESENT: Duration = Duration::from_millis(1_500);
 ///
 /// [Lists for operators](idempotent_core::store::Administration) use indexes. A scan with a filter
 /// reads 2,000 records for each page, in the order of the ids. Up to 100,000 records are counted
-/// exactly; beyond that, the count includes the gaps that removed records have left. A decision and
-/// its entry in the log are one transaction. A record that cannot be read makes its page fail, with
-/// an error that names it.
+/// exactly; beyond that, the number is estimated. A decision and its entry in the log are one
+/// transaction. A page names a record that cannot be read; `find` fails with an error that does.
 ///
 /// Call [`migrate`](Self::migrate) once before the first claim. [`options`](Self::options) changes
 /// the defaults. The guide [SQLite in production] has the files, connections, time limits, and what
