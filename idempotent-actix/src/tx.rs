@@ -236,7 +236,7 @@ fn prepare<D: Database>(
             let (database, origin) = (D::NAME, idempotency.origin());
             return Err(format!(
                 "a handler takes a `Tx` of {database}, and the store has no transactions \
-                 ({origin}); use `SqliteStore` or `PostgresStore`"
+                 ({origin}); use `SqliteStore`, `PostgresStore` or `MySqlStore`"
             )
             .into());
         }

@@ -42,7 +42,7 @@ fn a_misconfigured_application_is_reported_with_a_remedy() {
         "takes two `Tx`",
         "without `#[idempotent]` takes a `Tx`",
         "takes a `Tx` of SQLite, and the store has no transactions (`MemoryStore`, built at ",
-        "; use `SqliteStore` or `PostgresStore`",
+        "; use `SqliteStore`, `PostgresStore` or `MySqlStore`",
         "takes a `Tx` of SQLite, a different database than the store's (`Arc<dyn ",
     ] {
         assert!(log.contains(message), "{message}");
