@@ -10,6 +10,7 @@ mod outages;
 mod page;
 pub(crate) mod records;
 pub(crate) mod server;
+mod suspended;
 mod transfers;
 mod two_servers;
 

@@ -3,5 +3,7 @@
 pub mod health;
 pub mod io_thread;
 mod no_response;
+mod time_limit;
 
 pub use no_response::NoResponse;
+pub use time_limit::within;

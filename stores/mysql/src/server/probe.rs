@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use sqlx::{Connection as _, MySqlConnection, Row as _, mysql::MySqlConnectOptions};
-use tokio::time::timeout;
 
 use crate::error::is_reply;
-use idempotent_sql::server::health::{Probe, ServerProbe};
+use idempotent_sql::server::{
+    health::{Probe, ServerProbe},
+    within,
+};
 
 /// Differs between two servers behind one address, and between two starts of one server.
 const IDENTITY: &str = "SELECT CONCAT(@@hostname, ' ', @@server_id, ' ', VERSION())";
@@ -32,10 +34,10 @@ impl ServerProbe for MySqlProbe {
             let _ = connection.close().await;
             Ok(identity)
         };
-        match timeout(limit, exchange).await {
-            Ok(Ok(identity)) => Probe::Alive(Some(identity)),
-            Ok(Err(error)) if is_reply(&error) => Probe::Alive(None),
-            Ok(Err(_)) | Err(_) => Probe::Dead,
+        match within(limit, exchange).await {
+            Some(Ok(identity)) => Probe::Alive(Some(identity)),
+            Some(Err(error)) if is_reply(&error) => Probe::Alive(None),
+            Some(Err(_)) | None => Probe::Dead,
         }
     }
 }

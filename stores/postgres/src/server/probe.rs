@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use sqlx::{Connection as _, PgConnection, Row as _, postgres::PgConnectOptions};
-use tokio::time::timeout;
 
 use crate::error::is_reply;
-use idempotent_sql::server::health::{Probe, ServerProbe};
+use idempotent_sql::server::{
+    health::{Probe, ServerProbe},
+    within,
+};
 
 /// Differs between two servers behind one address, and between two starts of one server.
 const IDENTITY: &str = "SELECT pg_postmaster_start_time()::text";
@@ -39,12 +41,12 @@ impl ServerProbe for PgProbe {
             let _ = connection.close().await;
             Ok(identity)
         };
-        match timeout(limit, exchange).await {
-            Ok(Ok(identity)) => Probe::Alive(Some(identity)),
-            Ok(Err(error)) if is_reply(&error) => Probe::Alive(None),
+        match within(limit, exchange).await {
+            Some(Ok(identity)) => Probe::Alive(Some(identity)),
+            Some(Err(error)) if is_reply(&error) => Probe::Alive(None),
             // The statement may be queued because all of the server's sessions are in use.
-            Err(_) if self.pooled && connected => Probe::Alive(None),
-            Ok(Err(_)) | Err(_) => Probe::Dead,
+            None if self.pooled && connected => Probe::Alive(None),
+            Some(Err(_)) | None => Probe::Dead,
         }
     }
 }

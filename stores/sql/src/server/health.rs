@@ -6,6 +6,9 @@
 //! and a trivial statement. If the probe gets a response, the server is only slow, and the call
 //! waits on. If not, the server is down: pending calls end with an unknown outcome, new ones fail
 //! at once, and all connections are presumed dead, until a later probe succeeds.
+//!
+//! Limits count the time in which this process runs: one that is starved of processor time must not
+//! take its own delay for the server's.
 
 use std::{
     sync::{
@@ -19,7 +22,7 @@ use async_trait::async_trait;
 use sqlx::Connection;
 use tokio::{
     sync::watch,
-    time::{Instant, sleep, timeout, timeout_at},
+    time::{Instant, sleep, timeout},
 };
 
 use super::{io_thread::IoThread, no_response::NoResponse};
@@ -46,7 +49,8 @@ pub trait ServerProbe: Send + Sync {
     /// The name of the server in logs.
     fn server(&self) -> &'static str;
 
-    /// Opens a new connection and executes a trivial statement, within this time.
+    /// Opens a new connection and executes a trivial statement, [`within`](super::within) this
+    /// time.
     async fn send(&self, limit: Duration) -> Probe;
 }
 
@@ -163,20 +167,21 @@ impl ServerHealth {
         limit: Duration,
         mut call: impl Future<Output = Result<T, sqlx::Error>> + Unpin,
     ) -> Result<T, sqlx::Error> {
-        let deadline = Instant::now() + limit.min(MAX_WAIT);
+        let mut left = limit;
         let mut state = self.state.subscribe();
         loop {
             self.probe();
+            let part = PROBE_AFTER.min(left);
             tokio::select! {
                 // A response that has arrived counts, whatever the probe has found.
                 biased;
-                response = timeout_at(deadline.min(Instant::now() + PROBE_AFTER), &mut call) => {
-                    match response {
-                        Ok(response) => return response,
-                        Err(_) if Instant::now() >= deadline => {
-                            return Err(NoResponse::TimedOut.into());
-                        }
-                        Err(_) => {}
+                response = timeout(part, &mut call) => {
+                    if let Ok(response) = response {
+                        return response;
+                    }
+                    left -= part;
+                    if left.is_zero() {
+                        return Err(NoResponse::TimedOut.into());
                     }
                 }
                 _ = state.wait_for(|state| state.losses != losses) => {
@@ -230,8 +235,10 @@ impl ServerHealth {
 
     async fn timed_probe(&self) -> (Probe, Duration) {
         let started = Instant::now();
-        let probe = self.server.send(self.probe_limit()).await;
-        (probe, started.elapsed())
+        let limit = self.probe_limit();
+        let probe = self.server.send(limit).await;
+        // What took longer was not the server.
+        (probe, started.elapsed().min(limit))
     }
 
     /// Applies the outcome of a probe; returns whether the server is alive.
@@ -268,3 +275,6 @@ impl ServerHealth {
         matches!(probe, Probe::Alive(_))
     }
 }
+
+#[cfg(test)]
+mod tests;
