@@ -1,5 +1,7 @@
 //! A connection that is cut at each byte.
 
+use std::num::NonZeroU16;
+
 use idempotent_mysql::{MySqlStore, internals::batched_mysql};
 use sqlx::{
     ConnectOptions as _,
@@ -12,17 +14,21 @@ use test_support::{
 };
 
 /// How many cuts run concurrently.
-const CONCURRENT_CUTS: usize = 16;
+pub(super) const CONCURRENT_CUTS: usize = 16;
 
 /// A store whose connections go through a proxy; `alter` says how it executes its steps.
-async fn proxied_store(url: &str, alter: fn(MySqlStore) -> MySqlStore) -> ProxiedStore<MySqlStore> {
+pub(super) async fn proxied_store(
+    url: &str,
+    alter: fn(MySqlStore) -> MySqlStore,
+) -> ProxiedStore<MySqlStore> {
     let direct = MySqlStore::connect(url).await.unwrap();
     direct.migrate().await.unwrap();
     let options: MySqlConnectOptions = url.parse().unwrap();
     let proxy = Proxy::in_front_of(options.get_host(), options.get_port()).await;
     let through = options.host("127.0.0.1").port(proxy.port).ssl_mode(MySqlSslMode::Disabled);
     let through = through.to_url_lossy();
-    let alone = MySqlStore::options().group_commit(false);
+    // With one connection for transactions it is known which one a handler uses.
+    let alone = MySqlStore::options().group_commit(false).max_transactions(NonZeroU16::MIN);
     let proxied = alter(alone.connect(through.as_str()).await.unwrap());
     // The store's pools do not test a connection that is returned.
     ProxiedStore { proxied, direct, proxy, is_idle: Box::new(|| true), test_bytes: [0, 0] }

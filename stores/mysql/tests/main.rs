@@ -12,6 +12,7 @@
 
 mod conformance;
 mod contention;
+mod cut_commits;
 mod cut_connections;
 mod dropped_handlers;
 mod helpers;

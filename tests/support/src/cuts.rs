@@ -28,6 +28,7 @@ use self::case_runner::CaseRunner;
 use super::proxy::{Cut, Direction, Plan, Proxy};
 
 mod case_runner;
+pub mod commits;
 
 /// How long one case may take. Each takes far less, unless the machine is busy.
 const WAIT_LIMIT: Duration = Duration::from_secs(60);

@@ -28,21 +28,23 @@ impl Xid {
     /// that the transaction in which it was set is still open.
     pub(super) fn savepoints(&self) -> String {
         let Self(name) = self;
-        format!("SAVEPOINT idempotent_effects_{name:x}; SAVEPOINT idempotent_proof_{name:x}")
+        format!("SAVEPOINT idempotent_effects_{name:032x}; SAVEPOINT idempotent_proof_{name:032x}")
     }
 
     /// Fails unless the transaction is open.
     pub(super) fn prove(&self) -> String {
         let Self(name) = self;
-        format!("RELEASE SAVEPOINT idempotent_proof_{name:x}; SAVEPOINT idempotent_proof_{name:x}")
+        format!(
+            "RELEASE SAVEPOINT idempotent_proof_{name:032x}; SAVEPOINT idempotent_proof_{name:032x}"
+        )
     }
 
     /// Undoes the handler's writes.
     pub(super) fn undo(&self) -> String {
         let Self(name) = self;
         format!(
-            "ROLLBACK TO SAVEPOINT idempotent_effects_{name:x}; \
-             SAVEPOINT idempotent_proof_{name:x}"
+            "ROLLBACK TO SAVEPOINT idempotent_effects_{name:032x}; \
+             SAVEPOINT idempotent_proof_{name:032x}"
         )
     }
 
