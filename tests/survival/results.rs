@@ -7,7 +7,8 @@ const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/survival/RESULTS.md");
 const HEAD: &str = "\
 # Results
 
-`tests/run kills` writes these tables.
+`tests/run kills` writes these tables, and `TRANSFER_KILLS=300 tests/run mariadb` the rows of
+MariaDB.
 
 ";
 
@@ -25,7 +26,7 @@ const IN_TURN: &str = "\
 ## Kills in turn
 
 A server that is killed (`kill -9`) at each message of a payment in turn, before the message is
-forwarded and after it: those between client and server, server and bank, and server and Postgres.
+forwarded and after it: those between client and server, server and bank, and server and database.
 Then it is started again, and the request is sent again. The *second* attempts are killed after a
 first one that was killed when the bank had made the charge. SQLite has no messages.
 
