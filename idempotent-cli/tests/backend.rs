@@ -10,6 +10,8 @@ use idempotent_core::{
     runtime::RuntimeOptions,
 };
 use idempotent_http::recording::{RecordedBody, encode};
+#[cfg(feature = "mysql")]
+use idempotent_mysql::MySqlStore;
 use idempotent_postgres::PostgresStore;
 use idempotent_redis::RedisStore;
 #[cfg(feature = "dynamodb")]
@@ -50,6 +52,15 @@ impl Backend {
         let options = PostgresStore::options().schema("payments").table("keys");
         let store = options.connect(&url).await.unwrap();
         let flags = ["--schema", "payments", "--table", "keys"].map(str::to_owned).to_vec();
+        Self { store: Arc::new(store), url, flags, _server: Box::new(()) }
+    }
+
+    /// In a table of its own.
+    #[cfg(feature = "mysql")]
+    pub(crate) async fn mysql() -> Self {
+        let url = test_support::servers::mariadb::database().await;
+        let store = MySqlStore::options().table("keys").connect(&url).await.unwrap();
+        let flags = ["--table", "keys"].map(str::to_owned).to_vec();
         Self { store: Arc::new(store), url, flags, _server: Box::new(()) }
     }
 

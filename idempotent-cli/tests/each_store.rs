@@ -17,6 +17,12 @@ async fn a_killed_refund_in_postgres_is_found_and_resolved() {
     operate(&Backend::postgres().await).await;
 }
 
+#[cfg(feature = "mysql")]
+#[tokio::test]
+async fn a_killed_refund_in_mysql_is_found_and_resolved() {
+    operate(&Backend::mysql().await).await;
+}
+
 #[tokio::test]
 async fn a_killed_refund_in_redis_is_found_and_resolved() {
     operate(&Backend::redis().await).await;

@@ -15,6 +15,8 @@ mod connecting;
 mod erased_bytes;
 mod faults;
 mod group_commit;
+#[cfg(feature = "mysql")]
+mod mysql_files;
 mod sealed_bytes;
 mod sealed_conformance;
 mod suite_mutants;

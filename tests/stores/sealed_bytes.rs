@@ -1,11 +1,13 @@
 //! The bytes that a thief of a database gets: the file of SQLite with its WAL, the rows and all
-//! files of Postgres with its WAL, and the snapshot of Redis.
+//! files of Postgres with its WAL, those of MariaDB with its logs, and the snapshot of Redis.
 //!
 //! Each test first finds the secrets of a runtime without a keyring, so that a search that misses
 //! them would be noticed.
 
 use std::{fs, sync::Arc};
 
+#[cfg(feature = "mysql")]
+use super::mysql_files;
 use idempotent_core::{
     Digester, EncodedRecording, Key, Keyring, Policy, RecordId, RequestDigest, Runtime, ScopeId,
     Store,
@@ -173,6 +175,17 @@ async fn no_secret_is_in_the_files_of_postgres() {
         let files = postgres_files(&mut connection).await;
         let wal = postgres_wal(&mut connection, &since).await;
         [files, wal, postgres_rows(&mut connection).await].concat()
+    })
+    .await;
+}
+
+#[cfg(feature = "mysql")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_secret_is_in_the_files_of_mysql() {
+    let (server, store, url) = mysql_files::store().await;
+    check(Arc::new(store), async || {
+        let rows = mysql_files::rows(&url).await;
+        [mysql_files::tables(&url).await, mysql_files::logs(&server).await, rows].concat()
     })
     .await;
 }

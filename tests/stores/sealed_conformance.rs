@@ -15,6 +15,8 @@ use idempotent_core::{
     store::{Administration, Transactions},
 };
 use sqlx::PgPool;
+#[cfg(feature = "mysql")]
+use test_support::subjects::mysql::{self, ShiftedMySql};
 use test_support::subjects::{
     memory::ShiftedMemory,
     postgres::{self, ShiftedPostgres},
@@ -170,4 +172,12 @@ async fn the_sealed_postgres_store_conforms() {
     let (store, url) = postgres::store().await;
     let pool = PgPool::connect(&url).await.unwrap();
     check(async || ShiftedPostgres::with_new_table(&store, &pool, None)).await;
+}
+
+#[cfg(feature = "mysql")]
+#[tokio::test(flavor = "multi_thread")]
+async fn the_sealed_mysql_store_conforms() {
+    let (store, url) = mysql::store().await;
+    let pool = sqlx::MySqlPool::connect(&url).await.unwrap();
+    check(async || ShiftedMySql::with_new_table(&store, &pool)).await;
 }

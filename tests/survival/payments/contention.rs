@@ -19,6 +19,10 @@ macro_rules! on_each_store {
         mod postgres {
             $(#[test] fn $test() { super::$test(super::Records::postgres()); })*
         }
+        #[cfg(feature = "mysql")]
+        mod mysql {
+            $(#[test] fn $test() { super::$test(super::Records::mysql()); })*
+        }
         mod redis {
             $(#[test] fn $test() { super::$test(super::Records::redis()); })*
         }

@@ -23,6 +23,12 @@ fn a_killed_refund_is_found_resolved_and_replayed_on_postgres() {
     resolve_a_killed_refund(&Files::with(Records::postgres()), By::Program);
 }
 
+#[cfg(feature = "mysql")]
+#[test]
+fn a_killed_refund_is_found_resolved_and_replayed_on_mysql() {
+    resolve_a_killed_refund(&Files::with(Records::mysql()), By::Program);
+}
+
 #[test]
 fn a_killed_refund_is_found_resolved_and_replayed_on_redis() {
     resolve_a_killed_refund(&Files::with(Records::redis()), By::Console);

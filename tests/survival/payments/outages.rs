@@ -9,6 +9,8 @@ use std::{
 };
 
 use sqlx::{Connection, PgConnection};
+#[cfg(feature = "mysql")]
+use test_support::servers::mariadb::{MariaDb, database_on};
 use test_support::{
     ClientResponse, Request, WAIT_LIMIT,
     servers::{
@@ -60,6 +62,42 @@ fn redis_with_a_log_killed_under_load_loses_and_duplicates_no_payment() {
         load.await_more(&load.unavailable, 2 * CLIENTS);
         server.restart();
     });
+}
+
+/// In every second round all sessions are killed, in the others the server is, and started again.
+#[cfg(feature = "mysql")]
+#[test]
+fn mysql_killed_under_load_loses_and_duplicates_no_payment() {
+    let server = MariaDb::start();
+    let url = wait(database_on(&server.url("mysql")));
+    let files = Files::with(Records::External(url.clone()));
+    kill_under_load(&files, 6, |kill, load| {
+        if kill % 2 == 1 {
+            return wait(end_sessions(&url));
+        }
+        server.stop();
+        // As for Postgres.
+        if kill == 0 {
+            load.await_more(&load.unavailable, 2 * CLIENTS);
+        }
+        server.start_again();
+    });
+}
+
+/// Kills all other sessions of the database of a URL.
+#[cfg(feature = "mysql")]
+async fn end_sessions(url: &str) {
+    let mut connection = sqlx::MySqlConnection::connect(url).await.unwrap();
+    let sessions = "SELECT CAST(id AS SIGNED) FROM information_schema.processlist
+        WHERE db = DATABASE() AND id <> CONNECTION_ID()";
+    let sessions: Vec<i64> = sqlx::query_scalar(sessions).fetch_all(&mut connection).await.unwrap();
+    assert!(!sessions.is_empty());
+    for session in sessions {
+        let kill = sqlx::AssertSqlSafe(format!("KILL {session}"));
+        // It may have ended by itself.
+        let _ = sqlx::raw_sql(kill).execute(&mut connection).await;
+    }
+    connection.close().await.unwrap();
 }
 
 /// Clients that send payments without pause to two servers.

@@ -144,8 +144,9 @@ impl Files {
         self.records.can_write(self.directory.path())
     }
 
-    pub(crate) fn is_postgres(&self) -> bool {
-        matches!(self.records, Records::Postgres(_))
+    /// Whether the records are in a file, which is no process and gets no messages.
+    pub(crate) fn is_file(&self) -> bool {
+        matches!(self.records, Records::Ledger | Records::Sqlite)
     }
 
     /// The name of the store's database.

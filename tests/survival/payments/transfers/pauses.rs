@@ -29,6 +29,12 @@ fn on_postgres_an_owner_that_is_paused_past_its_lease_is_fenced() {
     assert_fenced_after_pause(Records::postgres());
 }
 
+#[cfg(feature = "mysql")]
+#[test]
+fn on_mysql_an_owner_that_is_paused_past_its_lease_is_fenced() {
+    assert_fenced_after_pause(Records::mysql());
+}
+
 #[test]
 fn on_sqlite_an_owner_that_is_paused_in_its_transaction_continues() {
     assert_continues_after_pause(Records::Ledger);
@@ -111,7 +117,7 @@ fn send(load: &Load, server: &Payments) -> Vec<(u64, Pending)> {
 /// lock of the file's single writer, no key can be taken over.
 fn pause(files: &Files, server: &Payments) {
     server.pause();
-    while !files.is_postgres() && !files.can_write() {
+    while files.is_file() && !files.can_write() {
         server.resume();
         thread::sleep(Duration::from_micros(fastrand::u64(..2_000)));
         server.pause();
@@ -120,7 +126,7 @@ fn pause(files: &Files, server: &Payments) {
 
 /// Whether the paused server has a lock that other requests wait for.
 fn blocks_others(files: &Files, others: &[(u64, Pending)]) -> bool {
-    if !files.is_postgres() {
+    if files.is_file() {
         return !files.can_write();
     }
     while !others.iter().all(|(_, pending)| pending.response_has_begun()) {
