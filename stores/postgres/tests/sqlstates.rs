@@ -104,9 +104,20 @@ async fn assert_success(store: &PostgresStore) {
 /// A store with its own connections, and one with connections of the application.
 async fn both(url: &str) -> [PostgresStore; 2] {
     let pool = PgPoolOptions::new().max_connections(5).connect(url).await.unwrap();
-    let own = PostgresStore::connect(url).await.unwrap();
+    let own = connected(async || PostgresStore::connect(url).await).await;
     own.migrate().await.unwrap();
-    [own, PostgresStore::from_pool(pool).await.unwrap()]
+    [own, connected(async || PostgresStore::from_pool(pool.clone()).await).await]
+}
+
+/// Connects. On a busy machine the server may end a session early whose idle time is limited.
+async fn connected(connect: impl AsyncFn() -> Result<PostgresStore, StoreError>) -> PostgresStore {
+    for _ in 0..20 {
+        match connect().await {
+            Err(error) if error.is_transient() => {}
+            connected => return connected.unwrap(),
+        }
+    }
+    panic!("the server ends each session too early");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

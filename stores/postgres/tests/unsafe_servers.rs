@@ -16,7 +16,10 @@ use crate::{
     claims,
     helpers::{database, id, request, sql, with},
 };
-use test_support::servers::{pgbouncer::PgBouncer, postgres::Postgres};
+use test_support::{
+    proxy::Proxy,
+    servers::{pgbouncer::PgBouncer, postgres::Postgres},
+};
 
 /// A database in which the function that takes an advisory lock is another one, found before that
 /// of the server. It stands for a server that has the name without the lock.
@@ -142,4 +145,19 @@ async fn a_pooler_with_one_session_is_not_refused() {
     store.check().await.unwrap();
     let granted = store.claim(&id(), &request()).await.unwrap();
     assert_eq!(granted, ClaimOutcome::Granted { attempt: 1 });
+}
+
+/// While the store verifies that locks keep a second session out, opening that takes so long that
+/// the server ends the first one, and with it the lock.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_whose_session_was_ended_is_not_taken_for_one_that_does_not_lock() {
+    let url = database().await;
+    let options: PgConnectOptions = url.parse().unwrap();
+    let proxy = Proxy::in_front_of(options.get_host(), options.get_port()).await;
+    proxy.delay(Duration::from_millis(100));
+    let address = format!("{}:{}", options.get_host(), options.get_port());
+    let url = url.replace(&address, &format!("127.0.0.1:{}", proxy.port));
+    let limited = with(&url, "options=-c%20idle_in_transaction_session_timeout%3D350");
+    let error = PostgresStore::connect(&limited).await.map(drop).unwrap_err();
+    assert!(error.is_transient(), "{error:?}");
 }

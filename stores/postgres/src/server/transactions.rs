@@ -37,7 +37,12 @@ async fn ask(one: &mut PgConnection, options: &PgConnectOptions) -> Result<(), S
         return Err(refused(UnsafeTransactions::LostSession { source: None }));
     }
     match timeout(SECOND_SESSION, locked_by_another(options, &lock)).await {
-        Ok(Ok(true)) => Err(refused(UnsafeTransactions::NothingLocked { source: None })),
+        Ok(Ok(true)) => {
+            // Between the two locks the server may end the first session, and with it the lock;
+            // then this fails.
+            locked(one, &lock).await.map_err(connect_error)?;
+            Err(refused(UnsafeTransactions::NothingLocked { source: None }))
+        }
         Ok(Err(error)) if !is_reply(&error) => Err(connect_error(error)),
         Ok(Ok(false) | Err(_)) | Err(_) => Ok(()),
     }
