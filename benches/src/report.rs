@@ -69,8 +69,8 @@ fn costs(measured: &[Measured]) -> String {
         "\n## Cost of a request\n\nMicroseconds of a processor, in the server under test \
         and in the store's server. Round trips are counted in front of the store (how often \
         Postgres says that it is ready, in a relay; Redis' `MONITOR`), and statements in it \
-        (`pg_stat_statements`; SQLite's by sqlx's log, MariaDB's by `Questions`). Allocations are the server's. Each is \
-        counted in a separate run.\n\n\
+        (`pg_stat_statements`; SQLite's by sqlx's log, MariaDB's by `Questions`). Allocations are \
+        the server's. Each is counted in a separate run.\n\n\
         | work | contestant | server µs | store µs | round trips | statements | allocations \
         | bytes allocated |\n\
         |---|---|---|---|---|---|---|---|\n"

@@ -1,5 +1,6 @@
 //! The bytes that a thief of a database gets: the file of SQLite with its WAL, the rows and all
-//! files of Postgres with its WAL, those of MariaDB with its logs, and the snapshot of Redis.
+//! files of Postgres with its WAL, those of MariaDB with its logs, the snapshot of Redis, and the
+//! items of DynamoDB.
 //!
 //! Each test first finds the secrets of a runtime without a keyring, so that a search that misses
 //! them would be noticed.
@@ -195,6 +196,15 @@ async fn no_secret_is_in_the_snapshot_of_redis() {
     let server = Server::start(IN_MEMORY);
     let store = idempotent_redis::RedisStore::connect(&server.url()).await.unwrap();
     check(Arc::new(store), async || redis_bytes(&server)).await;
+}
+
+#[cfg(feature = "dynamodb")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_secret_is_in_the_items_of_dynamodb() {
+    let store = test_support::servers::dynamodb::Emulator::shared().store().await;
+    let read = store.clone();
+    check(Arc::new(store), async || idempotent_dynamodb::internals::contents(&read).await.unwrap())
+        .await;
 }
 
 /// The file of SQLite, and its WAL.

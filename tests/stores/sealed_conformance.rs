@@ -22,6 +22,8 @@ use test_support::subjects::{
     postgres::{self, ShiftedPostgres},
     sqlite::ShiftedSqlite,
 };
+#[cfg(feature = "dynamodb")]
+use test_support::{servers::dynamodb::Emulator, subjects::dynamodb::ShiftedDynamoDb};
 use tokio::task::JoinSet;
 
 /// How many cases run at the same time.
@@ -180,4 +182,11 @@ async fn the_sealed_mysql_store_conforms() {
     let (store, url) = mysql::store().await;
     let pool = sqlx::MySqlPool::connect(&url).await.unwrap();
     check(async || ShiftedMySql::with_new_table(&store, &pool)).await;
+}
+
+#[cfg(feature = "dynamodb")]
+#[tokio::test(flavor = "multi_thread")]
+async fn the_sealed_dynamodb_store_conforms() {
+    let emulator = Emulator::shared();
+    check(async || ShiftedDynamoDb::new(&emulator.unmigrated())).await;
 }

@@ -7,8 +7,8 @@ use aws_sdk_dynamodb::{
     Client,
     config::{Builder, Credentials, Region},
     types::{
-        AttributeDefinition, BillingMode, GlobalSecondaryIndex, KeySchemaElement, KeyType,
-        Projection, ProjectionType, ScalarAttributeType, TimeToLiveSpecification,
+        AttributeDefinition, AttributeValue, BillingMode, GlobalSecondaryIndex, KeySchemaElement,
+        KeyType, Projection, ProjectionType, ScalarAttributeType, TimeToLiveSpecification,
     },
 };
 use idempotent_core::{RecordId, StoreError, clock::millis};
@@ -127,6 +127,29 @@ async fn keys(store: &DynamoDbStore) -> Result<Vec<Vec<u8>>, StoreError> {
 /// Fails if the table cannot be read.
 pub async fn items(store: &DynamoDbStore) -> Result<usize, StoreError> {
     keys(store).await.map(|keys| keys.len())
+}
+
+/// What the items of the table contain, up to a megabyte.
+///
+/// # Errors
+/// Fails if the table cannot be read.
+pub async fn contents(store: &DynamoDbStore) -> Result<Vec<u8>, aws_sdk_dynamodb::Error> {
+    let Table { client, name, .. } = &store.engine.table;
+    let page = client.scan().table_name(&**name).consistent_read(true).send().await?;
+    let mut bytes = Vec::new();
+    page.items().iter().flatten().for_each(|(_, value)| append(&mut bytes, value));
+    Ok(bytes)
+}
+
+/// Appends the texts and the bytes of a value.
+fn append(bytes: &mut Vec<u8>, value: &AttributeValue) {
+    match value {
+        AttributeValue::B(value) => bytes.extend(value.as_ref()),
+        AttributeValue::S(text) | AttributeValue::N(text) => bytes.extend(text.as_bytes()),
+        AttributeValue::L(values) => values.iter().for_each(|value| append(bytes, value)),
+        AttributeValue::M(values) => values.values().for_each(|value| append(bytes, value)),
+        other => bytes.extend(format!("{other:?}").as_bytes()),
+    }
 }
 
 /// Removes the log of operators' decisions, and returns how many entries it had.

@@ -7,9 +7,8 @@
 //! the payment before the request is sent again.
 
 mod completer;
-#[cfg(feature = "dynamodb")]
-mod dynamodb;
 mod refunds;
+mod without_sql;
 
 use std::{io, time::Instant};
 
@@ -254,14 +253,15 @@ fn is_unavailable(response: &ClientResponse) -> bool {
     response.status == 503 && response.problem().1 == "store_unavailable"
 }
 
-/// The store's URL, with a proxy in front of its database server or of the emulator of DynamoDB.
+/// The store's URL, with a proxy in front of its server.
 fn proxied(taps: &Taps, store: &str) -> String {
-    if let Some((table, address)) = store.split_once("?endpoint=http://") {
-        let tap = taps.in_front_of("store", address.parse().expect("an address and a port"));
-        return format!("{table}?endpoint=http://{}", tap.address);
-    }
-    let Some((user, rest)) = store.split_once('@') else { return store.to_owned() };
-    let (address, database) = rest.split_once('/').expect("a database");
+    // Of a database server, of the emulator of DynamoDB, or of Redis.
+    let mut before = ["@", "?endpoint=http://", "redis://"].into_iter();
+    let Some(before) = before.find(|before| store.contains(before)) else {
+        return store.to_owned();
+    };
+    let (start, rest) = store.split_once(before).expect("it contains this");
+    let (address, database) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
     let tap = taps.in_front_of("store", address.parse().expect("an address and a port"));
-    format!("{user}@{}/{database}", tap.address)
+    format!("{start}{before}{}{database}", tap.address)
 }

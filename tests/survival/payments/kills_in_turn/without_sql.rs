@@ -1,6 +1,6 @@
-//! Payments whose records are in the emulator of DynamoDB, where only time ends a lease: the server
-//! is killed at one message after the other, each in another payment, and all requests are sent
-//! again after that.
+//! Payments whose records are in Redis or DynamoDB, where only time ends a lease: the server is
+//! killed at one message after the other, each in another payment, and all requests are sent again
+//! after that.
 
 use std::{
     io, thread,
@@ -24,8 +24,18 @@ struct Interrupted {
 }
 
 #[test]
+fn on_redis_a_payment_survives_a_kill_at_each_message() {
+    kill_at_each_message(Records::redis());
+}
+
+#[cfg(feature = "dynamodb")]
+#[test]
 fn on_dynamodb_a_payment_survives_a_kill_at_each_message() {
-    let mut setup = Setup::start(Files::with(Records::dynamodb()));
+    kill_at_each_message(Records::dynamodb());
+}
+
+fn kill_at_each_message(records: Records) {
+    let mut setup = Setup::start(Files::with(records));
     let mut interrupted = Vec::new();
     for when in [When::Before, When::After] {
         interrupted.extend((1..MAX_MESSAGES).map_while(|number| setup.interrupts(number, when)));
