@@ -6,13 +6,13 @@ use bytes::Bytes;
 use idempotent_core::{
     Abandoned, Lease, OwnerToken, Record, RecordId, RecordState, ShortText, Store,
     history::Kind,
-    protocol::{Contents, Note, Removal, Renewal, Replacement, Resolution},
+    protocol::{ClaimOutcome, Contents, Fence, Note, Removal, Renewal, Replacement, Resolution},
     store::Administration as _,
 };
 use idempotent_dynamodb::{DynamoDbStore, internals};
 use test_support::{
     WAIT_LIMIT, decision,
-    servers::dynamodb::{Emulator, Fault, FaultProxy, open, patient, unique_table},
+    servers::dynamodb::{Emulator, Fault, FaultProxy, Gate, open, patient, unique_table},
 };
 use tokio::task::JoinSet;
 
@@ -208,10 +208,8 @@ async fn a_service_that_fails_for_ever_is_a_transient_error_within_the_time_limi
         let outcome = store.claim(&id, &claim).await.unwrap();
         let is_own = matches!(
             outcome,
-            idempotent_core::protocol::ClaimOutcome::Granted { attempt: 1 }
-                | idempotent_core::protocol::ClaimOutcome::Rejected(
-                    idempotent_core::protocol::Rejection::Completed(_)
-                )
+            ClaimOutcome::Granted { attempt: 1 }
+                | ClaimOutcome::Rejected(idempotent_core::protocol::Rejection::Completed(_))
         );
         assert!(is_own, "{fault:?}: {outcome:?}");
     }
@@ -247,7 +245,7 @@ async fn a_service_without_dates_is_refused() {
 async fn bytes_whose_record_was_removed_meanwhile_are_no_damage() {
     let lab = super::helpers::Lab::new().await;
     let done = lab.completed(&long(100_000)).await.unwrap();
-    let gate = test_support::servers::dynamodb::Gate::default();
+    let gate = Gate::default();
     let waiting = gate.clone();
     // The record, and then its recording.
     lab.proxy.plan(move |number, _| (number == 1).then(|| Fault::Waits(waiting.clone())));
@@ -276,6 +274,56 @@ async fn a_recording_of_any_length_is_replayed() {
         assert_eq!(internals::clear_log(&lab.direct).await.unwrap(), 1);
         assert_eq!(internals::items(&lab.direct).await.unwrap(), 0, "{length} bytes");
     }
+}
+
+/// The response to the third request, which changes the record, is lost. The request is sent again
+/// when the gate is opened.
+fn lose_the_third(lab: &super::helpers::Lab) -> Gate {
+    let gate = Gate::default();
+    let waiting = gate.clone();
+    lab.proxy.plan(move |number, _| match number {
+        2 => Some(Fault::LostResponse),
+        3 => Some(Fault::Waits(waiting.clone())),
+        _ => None,
+    });
+    gate
+}
+
+/// Another process changes the record after a completion whose response is lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_large_recording_whose_response_is_lost_stays() {
+    let lab = super::helpers::Lab::with_response_timeout(WAIT_LIMIT).await;
+    let owned = lab.claimed(&request()).await;
+    let gate = lose_the_third(&lab);
+    let (store, recording) = (lab.store.clone(), long(9_000));
+    let sent = recording.clone();
+    let completing = tokio::spawn(async move { store.complete(&owned, &sent).await.unwrap() });
+    gate.arrived().await;
+    lab.direct.append_history(&owned.id, Kind::Fenced).await.unwrap();
+    gate.open();
+    assert_eq!(completing.await.unwrap(), Fence::Passed);
+    assert_eq!(lab.replay(&owned).await, recording);
+}
+
+/// After a step whose response is lost, another step is noted, and the key is taken over.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_large_step_whose_response_is_lost_stays() {
+    let lab = super::helpers::Lab::with_response_timeout(WAIT_LIMIT).await;
+    let owned = lab.claimed(&request()).await;
+    let gate = lose_the_third(&lab);
+    let (store, step) = (lab.store.clone(), long(600));
+    let note = Note::step(step.clone());
+    let noting = tokio::spawn(async move { store.note(&owned, &note).await.unwrap() });
+    gate.arrived().await;
+    let other = Bytes::from_static(b"another");
+    lab.direct.note(&owned, &Note::step(other.clone())).await.unwrap();
+    lab.expire_lease();
+    let taken = lab.direct.claim(&owned.id, &request()).await.unwrap();
+    assert_eq!(taken, ClaimOutcome::Granted { attempt: 2 });
+    gate.open();
+    assert_eq!(noting.await.unwrap(), Fence::Fenced);
+    let found = lab.direct.look_up(&owned.id).await.unwrap().unwrap().record;
+    assert_eq!(found.notes.steps, [step, other].concat());
 }
 
 /// The guide has these numbers.

@@ -7,7 +7,7 @@ use futures_util::future::{join_all, try_join_all};
 use crate::{
     engine::Engine,
     error::CallFailure,
-    item::{BlobRef, Content, Item, Tag, blob, bytes, gone, names, number},
+    item::{BlobRef, Content, Contents, Item, Stored, Tag, blob, bytes, gone, names, number},
 };
 use idempotent_core::{RecordId, clock::Timestamp};
 
@@ -78,6 +78,18 @@ pub(super) async fn load(
         whole.extend_from_slice(&chunk.get(names::BYTES).and_then(blob).unwrap_or_default());
     }
     Ok((whole.len() == length).then(|| whole.freeze()))
+}
+
+/// Removes bytes that were written for a record which was then not changed, unless it refers to
+/// them: a request whose response was lost has changed it then.
+pub(super) async fn remove_unused(
+    engine: &Engine,
+    id: &RecordId,
+    written: &Contents,
+    stored: Option<&Stored>,
+) {
+    let referred: Vec<_> = stored.iter().flat_map(|stored| stored.contents.blobs()).collect();
+    remove(engine, id, written.blobs().filter(|blob| !referred.contains(blob))).await;
 }
 
 /// Removes bytes to which no record refers any more. If that fails, the table removes them when

@@ -95,7 +95,7 @@ async fn complete_decided(
         let (Change::Put(record), Some(seen)) = (completed.0, &stored) else {
             if let Some((content, _)) = written {
                 let unused = Contents { recording: Some(content), ..Contents::default() };
-                blobs::remove(engine, &lease.id, unused.blobs()).await;
+                blobs::remove_unused(engine, &lease.id, &unused, stored.as_ref()).await;
             }
             return Ok(completed.1);
         };

@@ -4,7 +4,7 @@ use crate::{
     engine::Engine,
     error::CallFailure,
     guards::{NOTE_IN_FLIGHT, NOTE_ONCE, NOTE_OWNER},
-    item::{Content, Contents, Tag, bytes, names, number, text},
+    item::{Content, Contents, Tag, bytes, decode, names, number, text},
     table::Former,
 };
 use idempotent_core::{
@@ -72,10 +72,11 @@ pub(crate) async fn note(
         Err(refused) => refused,
     };
     // An earlier request of this call has added the note.
-    if refused.item.is_some_and(|item| item.get(names::NOTED) == Some(&tag.value())) {
+    if refused.item.as_ref().is_some_and(|item| item.get(names::NOTED) == Some(&tag.value())) {
         return Ok(Fence::Passed);
     }
-    blobs::remove(engine, &lease.id, contents.blobs()).await;
+    let stored = refused.item.as_ref().map(decode).transpose()?;
+    blobs::remove_unused(engine, &lease.id, &contents, stored.as_ref()).await;
     Ok(Fence::Fenced)
 }
 
