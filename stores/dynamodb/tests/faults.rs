@@ -292,7 +292,7 @@ fn lose_the_third(lab: &super::helpers::Lab) -> Gate {
 /// Another process changes the record after a completion whose response is lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_large_recording_whose_response_is_lost_stays() {
-    let lab = super::helpers::Lab::with_response_timeout(WAIT_LIMIT).await;
+    let lab = super::helpers::Lab::new().await;
     let owned = lab.claimed(&request()).await;
     let gate = lose_the_third(&lab);
     let (store, recording) = (lab.store.clone(), long(9_000));
@@ -308,7 +308,7 @@ async fn a_large_recording_whose_response_is_lost_stays() {
 /// After a step whose response is lost, another step is noted, and the key is taken over.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_large_step_whose_response_is_lost_stays() {
-    let lab = super::helpers::Lab::with_response_timeout(WAIT_LIMIT).await;
+    let lab = super::helpers::Lab::new().await;
     let owned = lab.claimed(&request()).await;
     let gate = lose_the_third(&lab);
     let (store, step) = (lab.store.clone(), long(600));
@@ -329,7 +329,7 @@ async fn a_large_step_whose_response_is_lost_stays() {
 /// The guide has these numbers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_step_takes_as_many_requests_as_the_guide_says() {
-    let lab = super::helpers::Lab::with_response_timeout(WAIT_LIMIT).await;
+    let lab = super::helpers::Lab::new().await;
     let sent = || lab.proxy.requests();
     for (length, completed, replayed) in
         [(500, 1, 1), (8 * 1024, 1, 1), (9_000, 3, 2), (800_000, 5, 4)]

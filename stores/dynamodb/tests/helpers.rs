@@ -8,7 +8,10 @@ use idempotent_core::{
     protocol::{Claim, ClaimOutcome, Fence, Rejection},
 };
 use idempotent_dynamodb::{DynamoDbStore, internals};
-use test_support::servers::dynamodb::{Emulator, FaultProxy, open, patient, unique_table};
+use test_support::{
+    WAIT_LIMIT,
+    servers::dynamodb::{Emulator, FaultProxy, open, patient, unique_table},
+};
 
 pub(super) const GRANTED: ClaimOutcome = ClaimOutcome::Granted { attempt: 1 };
 pub(super) const LEASE: Duration = Duration::from_secs(30);
@@ -54,12 +57,12 @@ pub(super) struct Lab {
 }
 
 impl Lab {
-    /// For tests in which a response is lost, and the request is sent again.
+    /// No request is sent again because the machine is busy.
     pub(super) async fn new() -> Self {
-        Self::with_response_timeout(Duration::from_millis(400)).await
+        Self::with_response_timeout(WAIT_LIMIT).await
     }
 
-    /// For tests that count requests: none is sent again because the machine is busy.
+    /// For tests in which the service does not respond.
     pub(super) async fn with_response_timeout(timeout: Duration) -> Self {
         let emulator = Emulator::shared();
         let (table, proxy) = (unique_table(), FaultProxy::start(emulator.port).await);
