@@ -23,7 +23,7 @@ use serde::de::DeserializeOwned;
 
 use crate::{
     declaration::Declaration,
-    idempotency::Idempotency,
+    idempotency::{Idempotency, MountedRoute},
     operation::{Operation, OperationContext, extraction::RequestOperation},
     outcome::RequestOutcome,
     run::{ErasedHandler, KeyedRun},
@@ -305,8 +305,9 @@ impl Completer {
         let (policy, operation) = (operation.policy, operation.declaration);
         let name = Some(operation.name).filter(|name| !name.is_empty());
         let count = idempotency.request_count(name);
-        let name = name.map(Into::into);
-        let run = KeyedRun { idempotency, request, operation, name, count, policy, context };
+        let method = request.method().clone();
+        let route = name.map(|name| MountedRoute::new(method, None, name.to_owned()));
+        let run = KeyedRun { idempotency, request, operation, route, count, policy, context };
         let response = run.resumed(attempt, handler).await;
         let outcome = response.extensions().get::<RequestOutcome>().copied();
         let outcome = outcome.map(|outcome| outcome.to_string());

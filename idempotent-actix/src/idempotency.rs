@@ -31,6 +31,7 @@ mod patterns;
 mod speaking;
 
 pub(crate) use self::origin::{HandleOrigin, short_name};
+pub(crate) use self::patterns::MountedRoute;
 use self::patterns::Patterns;
 
 /// The application's handle: a store, and the settings of all guarded handlers.

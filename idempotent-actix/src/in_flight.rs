@@ -2,7 +2,7 @@
 
 use std::{
     cell::Cell,
-    collections::HashMap,
+    collections::BTreeMap,
     fmt,
     sync::{
         Arc, Mutex, PoisonError,
@@ -25,7 +25,7 @@ pub(crate) struct OperationLimits {
 pub(crate) struct OperationLimiter {
     limits: OperationLimits,
     total: AtomicUsize,
-    principals: Mutex<HashMap<Principal, usize>>,
+    principals: Mutex<BTreeMap<Principal, usize>>,
 }
 
 /// Which limit was reached.

@@ -38,7 +38,9 @@ impl RequestCount {
     }
 
     /// Counts the request by the outcome in the extensions of its response.
+    #[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "nothing is counted"))]
     pub(crate) fn of_response(&self, response: &HttpResponse) {
+        #[cfg(feature = "metrics")]
         if let Some(outcome) = response.extensions().get() {
             self.of(*outcome);
         }

@@ -2,55 +2,35 @@
 
 use std::borrow::Cow;
 
+#[cfg(feature = "metrics")]
+use actix_web::HttpRequest;
 use actix_web::{
-    HttpRequest,
     dev::{Path, Url},
+    http::Method,
 };
 
 use crate::declaration::Declaration;
 #[cfg(feature = "metrics")]
 use crate::declaration::{Route, annotated};
 
-/// The full name of an operation; `None` if it contains the path of the request.
+/// The full name of an operation whose requests match this pattern.
 ///
-/// Of several patterns of one resource only the first is known, so the path of a request that does
-/// not fit it stands for its pattern.
+/// A default service matches no pattern; the handler's name separates it from others.
 pub(crate) fn name_of(
     operation: &'static Declaration,
-    request: &HttpRequest,
-) -> Option<Cow<'static, str>> {
+    method: &Method,
+    pattern: Option<&str>,
+) -> Cow<'static, str> {
     if !operation.name.is_empty() {
-        return Some(operation.name.into());
+        return operation.name.into();
     }
-    let pattern = request.match_pattern();
-    let route = match &pattern {
-        Some(pattern) if !is_pattern_of(pattern, request.match_info()) => return None,
-        Some(pattern) => pattern.as_str(),
-        // A default service matches no pattern; the handler's name separates it from others.
-        None => operation.handler,
-    };
-    Some([request.method().as_str(), " ", route].concat().into())
-}
-
-/// The full pattern of the resource of a request; `None` if it is not known. `name` is that of
-/// [`name_of`], which has the pattern unless the attribute has a `name`.
-pub(crate) fn pattern_of<'a>(
-    operation: &'static Declaration,
-    request: &HttpRequest,
-    name: Option<&'a str>,
-) -> Option<Cow<'a, str>> {
-    if operation.name.is_empty() {
-        let (_, pattern) = name?.split_once(' ')?;
-        // A request to a default service has the name of the handler in its place.
-        return pattern.starts_with('/').then_some(pattern.into());
-    }
-    let pattern = request.match_pattern()?;
-    is_pattern_of(&pattern, request.match_info()).then_some(pattern.into())
+    [method.as_str(), " ", pattern.unwrap_or(operation.handler)].concat().into()
 }
 
 /// Whether a path consists of the literal parts of the pattern and the values of its dynamic
-/// segments.
-fn is_pattern_of(pattern: &str, path: &Path<Url>) -> bool {
+/// segments. Of several patterns of one resource only the first is known, so the path of a request
+/// that does not fit it stands for its pattern.
+pub(crate) fn is_pattern_of(pattern: &str, path: &Path<Url>) -> bool {
     let (mut rest, mut pattern) = (path.as_str(), pattern);
     for (_, value) in path.iter() {
         let Some((literal, segment)) = pattern.split_once('{') else { return false };
@@ -82,7 +62,12 @@ pub(crate) fn operation_of(request: &HttpRequest) -> Option<Cow<'static, str>> {
     };
     let mut found = annotated().filter(|operation| operation.routes.iter().any(serves));
     let operation = found.next().filter(|_| found.next().is_none())?;
-    name_of(operation, request)
+    let pattern = request.match_pattern();
+    let fits = |pattern: &String| is_pattern_of(pattern, request.match_info());
+    if operation.name.is_empty() && pattern.as_ref().is_some_and(|pattern| !fits(pattern)) {
+        return None;
+    }
+    Some(name_of(operation, request.method(), pattern.as_deref()))
 }
 
 #[cfg(test)]

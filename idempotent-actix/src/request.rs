@@ -159,7 +159,9 @@ impl<K: Presence, M: Methods, B: BodyUse, S: KeyOrigin> FromRequest for Guard<K,
                  call has the same name; rename one of them",
             ));
         };
-        let (keyed, pending) = match checks::check_head::<K, M>(idempotency, request, source) {
+        let stated = checks::content_length(request);
+        let head = checks::check_head::<K, M>(idempotency, request, source, stated);
+        let (keyed, pending) = match head {
             Ok(HeadKey::Key(key)) => (Some(KeyedRequest::new(key)), None),
             Ok(HeadKey::InBody(source)) => (None, Some(PendingKey::new(source))),
             Ok(HeadKey::Missing) => {
@@ -185,6 +187,7 @@ impl<K: Presence, M: Methods, B: BodyUse, S: KeyOrigin> FromRequest for Guard<K,
         request.extensions_mut().insert(operation);
         let body = Rc::new(RefCell::new(BodyBuffer::default()));
         let source = std::mem::replace(payload, body_buffer::payload(body.clone()));
-        GuardFuture::reading(Guard::new(request, idempotency, keyed), pending, source, body)
+        let guard = Guard::new(request, idempotency, keyed);
+        GuardFuture::reading(guard, pending, source, body, stated)
     }
 }

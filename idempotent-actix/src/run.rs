@@ -1,18 +1,24 @@
 //! Runs a request with a key: claim, handler, recording, response.
 
-use std::{borrow::Cow, future::Future, pin::Pin, rc::Rc};
+use std::{
+    future::{Future, Ready, ready},
+    pin::Pin,
+    rc::Rc,
+    sync::Arc,
+};
 
 use actix_web::{
     Error, HttpMessage, HttpRequest, HttpResponse,
     http::header::{HeaderName, HeaderValue},
 };
+use futures_util::future::{Either, LocalBoxFuture};
 use idempotent_core::{
     Policy, RecordId, RequestDigest, ScopeId, StoreError,
     protocol::Rejection,
     runtime::{Admission, Attempt, Run, Subject, Verdict},
 };
 use idempotent_http::header_names;
-use tracing::{Instrument, Span, field};
+use tracing::{Instrument, Span, field, level_filters::LevelFilter};
 
 pub use self::response::GuardedResponse;
 pub(crate) use self::{detach::detach, handler::ErasedHandler, response::OperationStart};
@@ -24,11 +30,10 @@ use self::{
 use crate::{
     declaration::{ClaimMode, Declaration},
     handle_of_request::Misconfigured,
-    idempotency::Idempotency,
+    idempotency::{Idempotency, MountedRoute},
     in_flight::ReachedLimit,
     observation::RequestCount,
     operation::OperationContext,
-    operation_name::{name_of, pattern_of},
     outcome::{Replayable, RequestOutcome},
     problem::ProblemKind,
     recording,
@@ -76,11 +81,8 @@ impl<K, M, B, S> Guard<K, M, B, S> {
         handler: Pin<Box<dyn ErasedHandler>>,
     ) -> GuardedResponse {
         let Self { request, idempotency, keyed, .. } = self;
-        let name = name_of(operation, &request);
-        if let Some(pattern) = pattern_of(operation, &request, name.as_deref()) {
-            idempotency.patterns().note(operation, request.method(), &pattern);
-        }
-        let count = idempotency.request_count(name.as_deref());
+        let route = idempotency.patterns().route_of(operation, &request);
+        let count = idempotency.request_count(route.as_ref().map(|route| route.name.as_str()));
         let is_misconfigured = request.extensions().contains::<Misconfigured>();
         let policy = idempotency.policy(operation).map_err(|conflict| {
             tracing::error!(
@@ -93,12 +95,12 @@ impl<K, M, B, S> Guard<K, M, B, S> {
             let refusal = refusals.refuse_unrun(ProblemKind::Misconfigured);
             return GuardedResponse::ready(refusal, &count);
         };
-        let marker = idempotency.settings().spoken.marker.0.clone();
-        let handler = HandlerFuture { handler, request: request.clone(), marker };
+        let handler =
+            HandlerFuture { handler, request: request.clone(), idempotency: idempotency.clone() };
         match keyed {
             Some(KeyedRequest { context, content }) => {
                 let run =
-                    KeyedRun { idempotency, request, operation, name, count, policy, context };
+                    KeyedRun { idempotency, request, operation, route, count, policy, context };
                 run.start(scope, content, handler)
             }
             None => GuardedResponse::unkeyed(async move {
@@ -120,8 +122,8 @@ pub(crate) struct KeyedRun {
     pub(crate) idempotency: Idempotency,
     pub(crate) request: HttpRequest,
     pub(crate) operation: &'static Declaration,
-    /// The full name of the operation; `None` if it contains the path of the request.
-    pub(crate) name: Option<Cow<'static, str>>,
+    /// `None` if the name of the operation contains the path of the request.
+    pub(crate) route: Option<Arc<MountedRoute>>,
     pub(crate) count: RequestCount,
     pub(crate) policy: Policy,
     pub(crate) context: Rc<OperationContext>,
@@ -142,8 +144,8 @@ impl KeyedRun {
         attempt: Attempt,
         handler: Pin<Box<dyn ErasedHandler>>,
     ) -> HttpResponse {
-        let (request, marker) = (self.request.clone(), self.replay_marker().0.clone());
-        self.attempt(attempt, HandlerFuture { handler, request, marker }).await
+        let (request, idempotency) = (self.request.clone(), self.idempotency.clone());
+        self.attempt(attempt, HandlerFuture { handler, request, idempotency }).await
     }
 
     /// Refuses the request, or prepares the future of its response.
@@ -191,17 +193,22 @@ impl KeyedRun {
     ) -> GuardedResponse {
         let (idempotency, request) = (self.idempotency.clone(), self.request.clone());
         let (id, context, count) = (subject.id, self.context.clone(), self.count.clone());
-        let span = tracing::info_span!(
-            "idempotency",
-            // The full name can contain the path of the request, and that a key.
-            operation = self.name.as_deref().unwrap_or("other"),
-            id = %id.short(),
-            outcome = field::Empty,
-        );
+        // A span that nobody gets is not made.
+        let span = if LevelFilter::current() < LevelFilter::INFO {
+            Span::none()
+        } else {
+            tracing::info_span!(
+                "idempotency",
+                // The full name can contain the path of the request, and that a key.
+                operation = self.route.as_ref().map_or("other", |route| &route.name),
+                id = %id.short(),
+                outcome = field::Empty,
+            )
+        };
         // Boxed: moves to another task when the client disconnects. A block, because an `async fn`
         // stores its arguments twice.
         let future = async move {
-            let mut response = match limit {
+            let response = match limit {
                 None => {
                     let (runtime, policy) = (self.idempotency.runtime(), &self.policy);
                     let admission = match self.operation.claim {
@@ -210,23 +217,14 @@ impl KeyedRun {
                             Box::pin(runtime.begin_in_transaction(subject, digest, policy)).await
                         }
                     };
-                    // Boxed: keeps the future of a replay small.
-                    match admission {
-                        Ok(Admission::Proceed(attempt)) => {
-                            Box::pin(self.attempt(attempt, handler)).await
-                        }
-                        Ok(Admission::Rejected(verdict)) => self.reject(verdict),
-                        Err(error) => Box::pin(self.without_store(id, &error, handler)).await,
-                    }
+                    self.admitted(id, admission, handler).await
                 }
                 Some(limit) => Box::pin(self.look_up(id, digest, limit)).await,
             };
-            response.extensions_mut().insert(id);
-            let key = self.context.sent_key();
-            self.idempotency.echo_key(&self.request, Some(key), &mut response);
+            let mut response = self.identified(id, response);
             // Boxed: keeps the future small, because most applications do not send it.
             if self.idempotency.settings().spoken.sends_expiry() {
-                Box::pin(self.idempotency.add_expiry(&id, &mut response)).await;
+                response = Box::pin(self.with_expiry(id, response)).await;
             }
             self.finished(&response);
             // A middleware that waits for the operation releases the permit itself.
@@ -239,10 +237,41 @@ impl KeyedRun {
         GuardedResponse::keyed(future, context, idempotency, request, count)
     }
 
+    /// Resolves to the response to a request whose claim has been decided.
+    fn admitted(
+        &self,
+        id: RecordId,
+        admission: Result<Admission, StoreError>,
+        handler: HandlerFuture,
+    ) -> Either<LocalBoxFuture<'_, HttpResponse>, Ready<HttpResponse>> {
+        // Boxed: keeps the future of a replay small.
+        match admission {
+            Ok(Admission::Proceed(attempt)) => {
+                Either::Left(Box::pin(self.attempt(attempt, handler)))
+            }
+            Ok(Admission::Rejected(verdict)) => Either::Right(ready(self.reject(verdict))),
+            Err(error) => Either::Left(Box::pin(self.without_store(id, error, handler))),
+        }
+    }
+
+    /// Adds the id of its record and the key to a response.
+    fn identified(&self, id: RecordId, mut response: HttpResponse) -> HttpResponse {
+        response.extensions_mut().insert(id);
+        self.idempotency.echo_key(&self.request, Some(self.context.sent_key()), &mut response);
+        response
+    }
+
+    async fn with_expiry(&self, id: RecordId, mut response: HttpResponse) -> HttpResponse {
+        self.idempotency.add_expiry(&id, &mut response).await;
+        response
+    }
+
     /// Counts the request, and adds its outcome to its span.
     fn finished(&self, response: &HttpResponse) {
         self.count.of_response(response);
-        if let Some(outcome) = response.extensions().get::<RequestOutcome>() {
+        if !Span::current().is_disabled()
+            && let Some(outcome) = response.extensions().get::<RequestOutcome>()
+        {
             Span::current().record("outcome", outcome.label());
         }
     }
@@ -311,10 +340,10 @@ impl KeyedRun {
     async fn without_store(
         &self,
         id: RecordId,
-        error: &StoreError,
+        error: StoreError,
         handler: HandlerFuture,
     ) -> HttpResponse {
-        let cause = cause(error);
+        let cause = cause(&error);
         let policy = self.idempotency.settings().when_store_fails;
         if error.is_transient() && policy == StoreFailurePolicy::RunUnguarded {
             tracing::error!(
@@ -336,7 +365,7 @@ impl KeyedRun {
         tracing::error!(
             id = %id.short(), %error, cause, "claiming a key failed; its request was refused"
         );
-        let kind = ProblemKind::of_store(error);
+        let kind = ProblemKind::of_store(&error);
         if kind == ProblemKind::RecordUnreadable {
             // The record may be that of an attempt that was run.
             return self.refusals().unreadable();

@@ -4,6 +4,8 @@
 #[cfg(feature = "encrypt")]
 pub use crate::runtime::internals::sealing_store;
 pub use crate::{
-    runtime::internals::{Gauges, gauges, open_transaction, runtime_of_process, simulated_runtime},
+    runtime::internals::{
+        Gauges, gauges, open_transaction, runtime_of_another_process, simulated_runtime,
+    },
     sync::{Mutex, MutexGuard, interleave},
 };

@@ -149,13 +149,16 @@ impl Runtime {
         policy: &Policy,
     ) -> impl Future<Output = Result<Admission, StoreError>> {
         let (parts, subject) = (&self.parts, subject.into());
+        let (id, claim) = (subject.id, parts.new_claim(subject, digest, policy));
         // A block, because an `async fn` stores its arguments twice.
         async move {
             parts.ready().await?;
             parts.verify_may_begin()?;
-            let id = subject.id;
-            let claim = parts.new_claim(subject, digest, policy)?;
-            let response = parts.claims.claim(&id, &claim, &digest, policy.wait).await?;
+            let claim = match claim {
+                Ok(ref claim) => claim,
+                Err(error) => return Err(error),
+            };
+            let response = parts.claims.claim(&id, claim, &digest, policy.wait).await?;
             let number = match response.outcome {
                 ClaimOutcome::Granted { attempt } => attempt,
                 ClaimOutcome::Rejected(rejection) => {

@@ -100,7 +100,7 @@ impl ScopeId {
 /// In a record the digest is keyed, if the application has set a secret; see
 /// [`FingerprintKeys`](crate::FingerprintKeys). `Display` shows it whole, as 32 hexadecimal
 /// digits.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Principal([u8; 16]);
 
 impl Principal {

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use futures_util::FutureExt;
 use idempotent_core::{
     OwnerToken, Policy, Runtime, StoreError,
-    internals::{Gauges, gauges, open_transaction, runtime_of_process},
+    internals::{Gauges, gauges, open_transaction, runtime_of_another_process},
     protocol::{Actor, Rejection, Resolution},
     runtime::{AttemptOutcome, Verdict},
 };
@@ -16,14 +17,29 @@ async fn begin_error(runtime: &Runtime, policy: &Policy) -> StoreError {
     runtime.begin(id("k"), request("b"), policy).await.expect_err("the store fails")
 }
 
-/// A forked process has no thread that renews leases. The test simulates the fork with another
-/// process id: a fork needs unsafe code, and the child of a process with several threads, as a test
-/// always is, must not allocate before it executes another program.
+/// A forked process has no thread that renews leases.
+#[test]
+#[cfg(unix)]
+fn a_claim_in_a_forked_process_fails() {
+    let runtime = runtime(&FaultyStore::default());
+    let claim = || begin_error(&runtime, &Policy::DEFAULT).now_or_never();
+    // The child has this thread alone; the C library's allocator may be used there.
+    match fork::fork().unwrap() {
+        fork::Fork::Child => {
+            let is_refused = claim().is_some_and(|error| !error.is_transient());
+            std::process::exit(i32::from(!is_refused));
+        }
+        fork::Fork::Parent(child) => {
+            assert!(fork::WEXITSTATUS(fork::waitpid(child).unwrap()) == 0, "a child has claimed");
+        }
+    }
+}
+
+/// No call of a runtime is made in a forked process. A fork is simulated.
 #[tokio::test]
 async fn a_forked_process_cannot_use_the_runtime() {
     let store = FaultyStore::default();
-    let other = std::process::id() + 1;
-    let runtime = runtime_of_process(Arc::new(store.clone()), no_purge(), other);
+    let runtime = runtime_of_another_process(Arc::new(store.clone()), no_purge());
     let seen = OwnerToken::random().unwrap();
     let (administrator, actor) = (runtime.administrator(), Actor::default());
     let refused = [

@@ -33,11 +33,13 @@ pub(super) enum HeadKey {
     InBody(KeySource),
 }
 
-/// Checks the head of the request; returns the key if it is in a header.
+/// Checks the head of the request; returns the key if it is in a header. `stated` is the length of
+/// the body by `Content-Length`.
 pub(super) fn check_head<K: Presence, M: Methods>(
     idempotency: &Idempotency,
     request: &HttpRequest,
     source: Option<KeySource>,
+    stated: Option<usize>,
 ) -> Result<HeadKey, Problem> {
     if !M::METHODS.contains(request.method()) {
         let kind = ProblemKind::MethodNotAllowed;
@@ -60,7 +62,7 @@ pub(super) fn check_head<K: Presence, M: Methods>(
         }
         Some(source) => HeadKey::InBody(source),
     };
-    match content_length(request) {
+    match stated {
         Some(length) if length > settings.body_limit && !matches!(key, HeadKey::Missing) => {
             Err(too_large(idempotency))
         }
@@ -121,7 +123,7 @@ pub(super) fn websocket_body_length(request: &HttpRequest) -> Option<usize> {
     to_websocket.then(|| content_length(request).unwrap_or(0))
 }
 
-fn content_length(request: &HttpRequest) -> Option<usize> {
+pub(super) fn content_length(request: &HttpRequest) -> Option<usize> {
     request.headers().get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
@@ -143,9 +145,14 @@ pub(super) fn has_payload(request: &HttpRequest) -> bool {
 /// If a body does not state its length (HTTP/2, or chunked), it may be empty, whatever its
 /// `Content-Type`. Middleware that takes the payload of such a request leaves none, which the guard
 /// notices before it reads, or a `Payload::Stream`, which the server never supplies.
-pub(super) fn is_cut(request: &HttpRequest, source: &Payload, length: usize) -> bool {
+pub(super) fn is_cut(
+    request: &HttpRequest,
+    source: &Payload,
+    length: usize,
+    stated: Option<usize>,
+) -> bool {
     let is_replaced = matches!(source, Payload::Stream { .. });
-    let Some(stated) = content_length(request) else {
+    let Some(stated) = stated else {
         return is_replaced
             && length == 0
             && has_payload(request)

@@ -34,6 +34,8 @@ pub struct GuardFuture<K, M, B, S = ConfiguredHeader> {
     body: Rc<RefCell<BodyBuffer>>,
     /// Hashes the body as it arrives, if its bytes count as sent.
     digester: Option<Digester>,
+    /// The length of the body by `Content-Length`.
+    stated: Option<usize>,
     /// Bytes read so far.
     length: usize,
     /// The body's length, if the payload does not end with the body.
@@ -62,7 +64,8 @@ impl<K, M, B, S> fmt::Debug for GuardFuture<K, M, B, S> {
 impl<K, M, B, S> GuardFuture<K, M, B, S> {
     pub(super) fn ready(guard: Result<Guard<K, M, B, S>, Error>) -> Self {
         let (pending, source, body, digester) = (None, None, Rc::default(), None);
-        Self { guard: Some(guard), pending, source, body, digester, length: 0, end: None }
+        let (guard, stated) = (Some(guard), None);
+        Self { guard, pending, source, body, digester, stated, length: 0, end: None }
     }
 
     pub(super) fn refused(error: Error) -> Self {
@@ -95,7 +98,7 @@ impl<K, M, B, S> GuardFuture<K, M, B, S> {
             }
             self.body.borrow_mut().push(chunk);
         }
-        if counts && is_cut(request, source, self.length) {
+        if counts && is_cut(request, source, self.length, self.stated) {
             return Poll::Ready(Err(super::checks::body_is_gone(idempotency, request)));
         }
         Poll::Ready(Ok(()))
@@ -141,12 +144,13 @@ impl<K, M, B: BodyUse, S> GuardFuture<K, M, B, S> {
         pending: Option<PendingKey>,
         source: Payload,
         body: Rc<RefCell<BodyBuffer>>,
+        stated: Option<usize>,
     ) -> Self {
         let request: &HttpRequest = &guard.request;
         let digester = (B::FORM == BodyForm::Raw).then(|| B::HEAD.digester(request, BodyForm::Raw));
         let end = websocket_body_length(request);
         let (guard, source) = (Some(Ok(guard)), Some(source));
-        Self { guard, pending, source, body, digester, length: 0, end }
+        Self { guard, pending, source, body, digester, stated, length: 0, end }
     }
 }
 

@@ -8,10 +8,11 @@ use std::{
     time::Duration,
 };
 
-use actix_web::{HttpRequest, HttpResponse, http::header::HeaderName, rt};
+use actix_web::{HttpRequest, HttpResponse, rt};
 use futures_util::{FutureExt, future::Either};
 
 use crate::{
+    idempotency::Idempotency,
     not_run::NOT_RUN,
     outcome::Replayable,
     recording::{REPLAY, REPLAYED},
@@ -46,19 +47,22 @@ where
 pub(super) struct HandlerFuture {
     pub(super) handler: Pin<Box<dyn ErasedHandler>>,
     pub(super) request: HttpRequest,
-    /// The header that marks a replay.
-    pub(super) marker: HeaderName,
+    pub(super) idempotency: Idempotency,
 }
 
 impl Future for HandlerFuture {
     type Output = HttpResponse;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<HttpResponse> {
-        let Self { handler, request, marker } = &mut *self;
+        let Self { handler, request, idempotency } = &mut *self;
         handler.as_mut().poll_response(cx, request).map(|mut response| {
             // Only the guard knows whether a response is a replay, and whether nothing was run.
-            for marker in [&*marker, &REPLAYED, &REPLAY, &NOT_RUN] {
-                response.headers_mut().remove(marker);
+            let marker = &idempotency.settings().spoken.marker.0;
+            let markers = [marker, &REPLAYED, &REPLAY, &NOT_RUN];
+            if response.headers().keys().any(|name| markers.contains(&name)) {
+                for marker in markers {
+                    response.headers_mut().remove(marker);
+                }
             }
             response
         })

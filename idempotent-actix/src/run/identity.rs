@@ -3,13 +3,14 @@
 use std::borrow::Cow;
 
 use actix_web::{Error, HttpResponse};
-use idempotent_core::{RecordId, RequestDigest, ScopeId, runtime::Subject};
+use idempotent_core::{RecordId, RequestDigest, ScopeId, ShortText, runtime::Subject};
 use idempotent_http::digest::BodyForm;
 
 use super::{KeyedRun, transaction::slot_of};
 use crate::{
     declaration::{ClaimMode, markers::HeadForm, rules::InFlightRule},
     lookup,
+    operation_name::name_of,
     outcome::RequestOutcome,
     problem::ProblemKind,
     request::RequestContent,
@@ -61,24 +62,29 @@ impl KeyedRun {
         let (namespace, name) = (self.idempotency.namespace_of(self.operation), self.name());
         served::note(&self.request, &self.idempotency, self.operation, &name);
         let name = self.idempotency.settings().spoken.record_name(&name, self.request.path());
-        Subject::new(RecordId::new(namespace, scope, &name, self.context.sent_key()))
-            .with_operation(&self.shown_name())
+        let id = RecordId::new(namespace, scope, &name, self.context.sent_key());
+        let mut subject = Subject::new(id);
+        subject.operation = self.shown_name();
+        subject
     }
 
     /// The full name of the operation.
     fn name(&self) -> Cow<'_, str> {
-        match &self.name {
-            Some(name) => Cow::Borrowed(name),
+        match &self.route {
+            Some(route) => Cow::Borrowed(&route.name),
             None => [self.request.method().as_str(), " ", self.request.path()].concat().into(),
         }
     }
 
     /// The name of the operation that records and logs show: without the path of the request, which
     /// may be personal, and which the log of operators' decisions would keep after an erasure.
-    fn shown_name(&self) -> Cow<'_, str> {
-        match &self.name {
-            Some(name) => Cow::Borrowed(name),
-            None => [self.request.method().as_str(), " ", self.operation.handler].concat().into(),
+    fn shown_name(&self) -> ShortText {
+        match &self.route {
+            Some(route) => route.shown.clone(),
+            None => {
+                let name = name_of(self.operation, self.request.method(), None);
+                ShortText::truncated(&name)
+            }
         }
     }
 

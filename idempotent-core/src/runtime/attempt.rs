@@ -150,8 +150,11 @@ impl Attempt {
     /// If the future is dropped after it was polled, the end is stored in the background, as after
     /// a failure of the store. If the attempt has a transaction, it is then unknown whether the
     /// transaction was committed; if it was not, the attempt is abandoned.
-    pub async fn complete(self, recording: impl Into<EncodedRecording>) -> AttemptOutcome {
-        self.end(EndAction::Complete(recording.into()), true).await
+    pub fn complete(
+        self,
+        recording: impl Into<EncodedRecording>,
+    ) -> impl Future<Output = AttemptOutcome> {
+        self.end(EndAction::Complete(recording.into()), true)
     }
 
     /// Completes the attempt with a recorded response, but rolls back the writes of its
@@ -159,11 +162,11 @@ impl Attempt {
     ///
     /// # Cancel safety
     /// As for [`complete`](Self::complete).
-    pub async fn complete_rolled_back(
+    pub fn complete_rolled_back(
         self,
         recording: impl Into<EncodedRecording>,
-    ) -> AttemptOutcome {
-        self.end(EndAction::Complete(recording.into()), false).await
+    ) -> impl Future<Output = AttemptOutcome> {
+        self.end(EndAction::Complete(recording.into()), false)
     }
 
     /// Releases the key because nothing was done: the next request runs as the first. The writes of
@@ -175,13 +178,13 @@ impl Attempt {
     ///
     /// # Cancel safety
     /// As for [`complete`](Self::complete).
-    pub async fn release(self) -> AttemptOutcome {
+    pub fn release(self) -> impl Future<Output = AttemptOutcome> {
         let action = if self.inner.number > 1 || self.inner.operation.has_begun() {
             EndAction::Abandon(Abandoned::Retry)
         } else {
             EndAction::Release
         };
-        self.end(action, false).await
+        self.end(action, false)
     }
 
     /// Abandons the attempt, because its outcome is unknown: the next request takes over the key at
@@ -189,27 +192,32 @@ impl Attempt {
     ///
     /// # Cancel safety
     /// As for [`complete`](Self::complete).
-    pub async fn abandon(self, policy: Abandoned) -> AttemptOutcome {
-        self.end(EndAction::Abandon(policy), false).await
+    pub fn abandon(self, policy: Abandoned) -> impl Future<Output = AttemptOutcome> {
+        self.end(EndAction::Abandon(policy), false)
     }
 
     /// Ends the attempt. If it has a transaction, that is committed if `commits`, and rolled back
-    /// otherwise.
-    async fn end(mut self, action: EndAction, commits: bool) -> AttemptOutcome {
-        self.inner.operation.end();
-        let ended = self.inner.parts.store.stopwatch();
-        let outcome = match &mut *self.inner {
-            Inner::ByLease(attempt) if matches!(attempt.claimed.effects, Effects::Elsewhere) => {
-                attempt.end(action).await
-            }
-            // Boxed: keeps the future small for attempts without a transaction.
-            Inner::ByLease(attempt) => {
-                Box::pin(attempt.end_with_transaction(action, commits)).await
-            }
-            Inner::InTransaction(attempt) => Box::pin(attempt.end(action, commits)).await,
-        };
-        self.inner.observe_times(ended);
-        outcome
+    /// otherwise. A block, because an `async fn` stores its arguments twice.
+    #[expect(clippy::manual_async_fn, reason = "an `async fn` stores its arguments twice")]
+    fn end(mut self, action: EndAction, commits: bool) -> impl Future<Output = AttemptOutcome> {
+        async move {
+            self.inner.operation.end();
+            let ended = self.inner.parts.store.stopwatch();
+            let outcome = match &mut *self.inner {
+                Inner::ByLease(attempt)
+                    if matches!(attempt.claimed.effects, Effects::Elsewhere) =>
+                {
+                    attempt.end(action).await
+                }
+                // Boxed: keeps the future small for attempts without a transaction.
+                Inner::ByLease(attempt) => {
+                    Box::pin(attempt.end_with_transaction(action, commits)).await
+                }
+                Inner::InTransaction(attempt) => Box::pin(attempt.end(action, commits)).await,
+            };
+            self.inner.observe_times(ended);
+            outcome
+        }
     }
 }
 

@@ -40,11 +40,10 @@ pub fn gauges(runtime: &Runtime) -> Gauges {
     }
 }
 
-/// Creates a runtime that belongs to the process with this id, as after a fork.
-pub fn runtime_of_process(store: Arc<dyn Store>, options: RuntimeOptions, id: u32) -> Runtime {
-    Runtime {
-        parts: Arc::new(RuntimeParts::new(store, options, Process::of(id), Environment::System)),
-    }
+/// Creates a runtime that belongs to another process, as after a fork.
+pub fn runtime_of_another_process(store: Arc<dyn Store>, options: RuntimeOptions) -> Runtime {
+    let parts = RuntimeParts::new(store, options, Process::another(), Environment::System);
+    Runtime { parts: Arc::new(parts) }
 }
 
 /// Creates a runtime for a simulation: its time is that of the caller's tokio runtime, its

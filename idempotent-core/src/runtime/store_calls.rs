@@ -82,8 +82,8 @@ impl StoreCalls {
         self.environment
     }
 
-    pub(super) fn process(&self) -> Process {
-        self.process
+    pub(super) fn process(&self) -> &Process {
+        &self.process
     }
 
     /// Calls the observer, if there is one.
@@ -161,12 +161,12 @@ impl StoreCalls {
         limit: Duration,
         call: impl Future<Output = Result<T, StoreError>> + Unpin,
     ) -> impl Future<Output = Result<T, StoreError>> {
-        let (process, mut verified) = (self.process, false);
+        let mut verified = false;
         let mut call = with_timeout(step, limit, call);
         // Not an `async` block, which would contain the call twice.
         poll_fn(move |cx| {
             if !verified {
-                process.verify()?;
+                self.process.verify()?;
                 verified = true;
             }
             let polled = Pin::new(&mut call).poll(cx);

@@ -3,11 +3,12 @@
 use std::{
     convert::Infallible,
     future::{pending, poll_fn},
-    pin::{Pin, pin},
-    task::{Poll, ready},
+    pin::Pin,
+    task::{Context, Poll, ready},
     time::{Duration, Instant},
 };
 
+use pin_project_lite::pin_project;
 use tokio::{runtime::Handle, time::timeout};
 
 use crate::error::{NoRuntime, StoreError};
@@ -30,46 +31,75 @@ pub(super) fn jittered(pause: Duration) -> Duration {
     pause.min(LONGEST).mul_f64(0.5 + fastrand::f64())
 }
 
-/// Makes a call, and executes `pending` when the call is first found not to be ready at once.
-pub(super) async fn once_pending<T>(call: impl Future<Output = T>, pending: impl FnOnce()) -> T {
-    let (mut call, mut pending) = (pin!(call), Some(pending));
-    poll_fn(|cx| {
-        let polled = call.as_mut().poll(cx);
+pin_project! {
+    /// Makes a call, and executes `pending` when the call is first found not to be ready at once.
+    /// Not an `async fn`, which would contain the call twice.
+    pub(super) struct OncePending<C, P> {
+        #[pin]
+        call: C,
+        pending: Option<P>,
+    }
+}
+
+impl<C, P> OncePending<C, P> {
+    pub(super) fn new(call: C, pending: P) -> Self {
+        Self { call, pending: Some(pending) }
+    }
+}
+
+impl<C: Future, P: FnOnce()> Future for OncePending<C, P> {
+    type Output = C::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<C::Output> {
+        let this = self.project();
+        let polled = this.call.poll(cx);
         if polled.is_pending()
-            && let Some(pending) = pending.take()
+            && let Some(pending) = this.pending.take()
         {
             pending();
         }
         polled
-    })
-    .await
+    }
 }
 
 /// Makes a call that may safely be repeated, and repeats it once if it soon fails for a transient
 /// reason. The usual reason is a pooled connection that has died.
-pub(super) async fn with_retry<T, C>(call: impl Fn() -> C) -> Result<T, StoreError>
+#[expect(clippy::manual_async_fn, reason = "an `async fn` stores its arguments twice")]
+pub(super) fn with_retry<T, C>(call: impl Fn() -> C) -> impl Future<Output = Result<T, StoreError>>
 where
     C: Future<Output = Result<T, StoreError>>,
 {
-    // Measured by the caller's tokio runtime, as is the time limit of the call. A call that is
-    // ready at once is not measured.
-    let mut sent = None;
-    let result = {
-        let mut call = pin!(call());
-        poll_fn(|cx| {
-            let polled = call.as_mut().poll(cx);
-            if polled.is_pending() {
-                sent.get_or_insert_with(tokio::time::Instant::now);
-            }
-            polled
-        })
-        .await
-    };
-    let is_quick = || sent.is_none_or(|sent| sent.elapsed() < QUICK);
-    match result {
-        // Boxed: keeps the caller's future small on the fast path.
-        Err(error) if error.is_transient() && is_quick() => Box::pin(retry(error, call)).await,
-        result => result,
+    async move {
+        let (result, sent) = FirstCall { call: call(), pending_since: None }.await;
+        let is_quick = || sent.is_none_or(|sent| sent.elapsed() < QUICK);
+        match result {
+            // Boxed: keeps the caller's future small on the fast path.
+            Err(error) if error.is_transient() && is_quick() => Box::pin(retry(error, call)).await,
+            result => result,
+        }
+    }
+}
+
+pin_project! {
+    /// Resolves to the result of a call, and to when it was first found not to be ready: by the
+    /// caller's tokio runtime, which also measures the time limit of the call.
+    struct FirstCall<C> {
+        #[pin]
+        call: C,
+        pending_since: Option<tokio::time::Instant>,
+    }
+}
+
+impl<C: Future> Future for FirstCall<C> {
+    type Output = (C::Output, Option<tokio::time::Instant>);
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let polled = this.call.poll(cx);
+        if polled.is_pending() {
+            this.pending_since.get_or_insert_with(tokio::time::Instant::now);
+        }
+        polled.map(|result| (result, *this.pending_since))
     }
 }
 

@@ -14,7 +14,7 @@ use crate::{
         deferred::SendingEnd,
         end_action::EndAction,
         renewer::LiveLease,
-        timing::{once_pending, with_retry},
+        timing::{OncePending, with_retry},
         verdict::Verdict,
     },
     store::Transaction,
@@ -63,34 +63,40 @@ impl LeasedAttempt {
     }
 
     /// Ends the attempt without its transaction.
-    pub(super) async fn end(&mut self, action: EndAction) -> AttemptOutcome {
-        let live = self.claimed.parts.renewer.leases.remove(&self.claimed.lease);
-        // A renewal that was fenced has removed the lease before.
-        let fenced = live.is_none();
-        self.phase = LeasePhase::Ending(action.clone(), live);
-        let sent =
-            if fenced { self.send_noted(&action).await } else { self.send_shown(&action).await };
-        if sent.is_ok() && self.sending.get().is_some() {
-            self.claimed.parts.renewer.leases.remove(&self.claimed.lease);
-        }
-        match sent {
-            // Boxed: keeps the caller's future small, since few attempts are fenced.
-            Ok(Fence::Fenced) => Box::pin(self.end_fenced(action)).await,
-            Ok(fence) => {
-                self.phase = LeasePhase::Ended;
-                self.sending.take();
-                self.claimed.outcome(fence).await
+    #[expect(clippy::manual_async_fn, reason = "an `async fn` stores its arguments twice")]
+    pub(super) fn end(&mut self, action: EndAction) -> impl Future<Output = AttemptOutcome> {
+        async move {
+            let live = self.claimed.parts.renewer.leases.remove(&self.claimed.lease);
+            // A renewal that was fenced has removed the lease before.
+            let fenced = live.is_none();
+            self.phase = LeasePhase::Ending(action.clone(), live);
+            let sent = if fenced {
+                self.send_noted(&action).await
+            } else {
+                self.send_shown(&action).await
+            };
+            if sent.is_ok() && self.sending.get().is_some() {
+                self.claimed.parts.renewer.leases.remove(&self.claimed.lease);
             }
-            Err(_) if fenced => {
-                self.phase = LeasePhase::Ended;
-                let end = self.claimed.deferred(action).into_fenced();
-                self.claimed.parts.deferrals.defer(end);
-                self.claimed.outcome(Fence::Fenced).await
-            }
-            Err(error) => {
-                self.claimed.log_failure(&error);
-                // Dropping `self` defers the end.
-                AttemptOutcome::Deferred
+            match sent {
+                // Boxed: keeps the caller's future small, since few attempts are fenced.
+                Ok(Fence::Fenced) => Box::pin(self.end_fenced(action)).await,
+                Ok(fence) => {
+                    self.phase = LeasePhase::Ended;
+                    self.sending.take();
+                    self.claimed.outcome(fence).await
+                }
+                Err(_) if fenced => {
+                    self.phase = LeasePhase::Ended;
+                    let end = self.claimed.deferred(action).into_fenced();
+                    self.claimed.parts.deferrals.defer(end);
+                    self.claimed.outcome(Fence::Fenced).await
+                }
+                Err(error) => {
+                    self.claimed.log_failure(&error);
+                    // Dropping `self` defers the end.
+                    AttemptOutcome::Deferred
+                }
             }
         }
     }
@@ -107,7 +113,7 @@ impl LeasedAttempt {
         let abandon = EndAction::Abandon(self.claimed.operation.abandoned());
         self.phase = LeasePhase::Ending(abandon, live);
         let committed = self.claimed.commit(transaction, &action);
-        let error = match once_pending(committed, || self.keep_lease()).await {
+        let error = match OncePending::new(committed, || self.keep_lease()).await {
             Ok(fence) => {
                 self.set_ended();
                 return self.claimed.outcome(fence).await;
@@ -227,7 +233,7 @@ impl LeasedAttempt {
     /// Between the call and its effect the lease may expire, and another process may take over the
     /// key; renewals prevent it (case `a_lease_is_renewed_while_its_end_is_sent`).
     async fn send_shown(&self, action: &EndAction) -> Result<Fence, StoreError> {
-        once_pending(self.send_noted(action), || {
+        OncePending::new(self.send_noted(action), || {
             if action.keeps_lease() {
                 self.keep_lease();
             }

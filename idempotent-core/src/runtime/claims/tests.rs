@@ -9,13 +9,12 @@ use crate::{
 };
 
 /// A process that is forked after its runtime has begun to claim must not send the claim, nor defer
-/// anything. The test simulates the fork with another process id, as in `tests/runtime`.
+/// anything. The test simulates the fork as in `tests/runtime`.
 #[tokio::test]
 async fn a_claim_that_has_begun_is_not_sent_by_a_forked_process() {
     let store = Arc::new(MemoryStore::new());
     let options = RuntimeOptions::default();
-    let other = Process::of(std::process::id() + 1);
-    let parts = RuntimeParts::new(store.clone(), options, other, Environment::System);
+    let parts = RuntimeParts::new(store.clone(), options, Process::another(), Environment::System);
     let digest = RequestDigest::unknown();
     let fingerprint = parts.options.fingerprint_keys.sign(digest);
     let claim = || Claim::new(fingerprint, OwnerToken::random().unwrap());

@@ -25,6 +25,8 @@ use crate::{
 /// The number of records in each shard of a full store; small, because a purge walks a whole shard
 /// under its lock.
 const RECORDS_A_SHARD: usize = 256;
+/// The most shards, so that the locks of all of them fit into the caches of a processor.
+const MAX_SHARDS: usize = 4096;
 
 /// All records of a store.
 pub(super) struct Shards {
@@ -39,7 +41,7 @@ type Map = HashMap<RecordId, Box<Record>, DigestHashBuilder>;
 impl Shards {
     pub(super) fn new(max_records: usize, max_bytes: usize, share: Share) -> Self {
         let hashing = DigestHashBuilder::random();
-        let shards = (max_records / RECORDS_A_SHARD).clamp(1, 65_536).next_power_of_two();
+        let shards = (max_records / RECORDS_A_SHARD).clamp(1, MAX_SHARDS).next_power_of_two();
         Self {
             shards: (0..shards).map(|_| Mutex::new(Map::with_hasher(hashing))).collect(),
             hashing,
