@@ -27,6 +27,7 @@ mod open_loop;
 mod plot;
 mod purge;
 mod records;
+mod release;
 mod report;
 mod rows;
 mod scale;

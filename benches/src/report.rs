@@ -1,10 +1,11 @@
 //! The results, as Markdown.
 
-use std::{fmt::Write as _, fs, path::PathBuf};
+use std::{collections::BTreeMap, fmt::Write as _, fs, path::PathBuf};
 
 use crate::{
     cpu,
     measured::{Contestant, Measured, Settings},
+    release,
     server::Program,
 };
 
@@ -16,7 +17,11 @@ pub(crate) fn line(measured: &Measured) -> String {
 }
 
 /// Formats all rows.
-pub(crate) fn table(measured: &[Measured], settings: &Settings) -> String {
+pub(crate) fn table(
+    measured: &[Measured],
+    settings: &Settings,
+    released: &Result<BTreeMap<String, f64>, String>,
+) -> String {
     let mut text = format!("{} The contestants run in turn.\n", conditions(settings));
     text += "\n## Throughput\n\nThe layer's requests per second as a share of the floor's: \
              median, minimum and maximum of the runs.\n\n";
@@ -50,6 +55,7 @@ pub(crate) fn table(measured: &[Measured], settings: &Settings) -> String {
             let _ = write!(text, "\n`{}`: {remark}\n", one.row.name);
         }
     }
+    text += &release::comparison(measured, released);
     text += &others(measured);
     text += "\n## Latency\n\nMicroseconds, median of the runs.\n\n\
              | work | contestant | p50 | p99 | p99.9 |\n|---|---|---|---|---|\n";

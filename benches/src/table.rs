@@ -11,7 +11,7 @@ use crate::{
     environment::Environment,
     load::{KeyPattern, Plan, Sample},
     measured::{Contestant, Measured, Settings},
-    plot, report,
+    plot, release, report,
     rows::{self, Row},
     server::{self, Program, Server},
 };
@@ -90,7 +90,7 @@ pub(crate) fn main(options: &Options, counted: &str) {
         eprintln!("{}", report::line(&one));
         measured.push(one);
     }
-    let text = report::table(&measured, &settings);
+    let text = report::table(&measured, &settings, &release::shares());
     println!("{text}");
     let name = options.save.as_deref().unwrap_or(if options.quick { "quick" } else { "table" });
     report::save(&format!("{name}.md"), &text);
