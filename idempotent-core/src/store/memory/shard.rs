@@ -26,7 +26,7 @@ use crate::{
 /// under its lock.
 const RECORDS_A_SHARD: usize = 256;
 /// The most shards, so that the locks of all of them fit into the caches of a processor.
-const MAX_SHARDS: usize = 4096;
+const MAX_SHARDS: usize = 1024;
 
 /// All records of a store.
 pub(super) struct Shards {
