@@ -13,8 +13,8 @@ use idempotent_core::RecordId;
 const LOCK: &str = "SELECT pg_try_advisory_xact_lock($1 # {locked_table}) AS locked";
 /// Whether a key has a record, and the time. Each column of a statement costs the server when it is
 /// executed, so the columns of the record are read only if there is one.
-const LOOK: &str = "SELECT {now} AS now, r.id IS NOT NULL AS found FROM (SELECT) AS always LEFT JOIN \
-                    {schema}\"{table}\" AS r ON r.id = $1";
+const LOOK: &str = "SELECT {now} AS now, r.id IS NOT NULL AS found FROM (SELECT) AS always \
+                    LEFT JOIN {schema}\"{table}\" AS r ON r.id = $1";
 
 /// The statements of one table.
 pub(crate) struct SessionStatements {
