@@ -159,12 +159,11 @@ impl Run<'_> {
     fn measure(&self, environment: &Environment, runtime: &Runtime) -> Measured {
         let duration = self.options.seconds;
         let clean = environment.clean(self.store);
-        let (proxy, url) = match self.store {
-            StoreKind::Postgres => {
-                let (proxy, url) = proxied(runtime, &clean);
-                (Some(proxy), url)
-            }
-            _ => (None, clean.clone()),
+        let (proxy, url) = if self.store == StoreKind::Postgres {
+            let (proxy, url) = proxied(runtime, &clean);
+            (Some(proxy), url)
+        } else {
+            (None, clean.clone())
         };
         let words = ["--kind", "layer"].map(String::from).to_vec();
         let server = Server::start(&Program::BuiltIn(self.options.program.clone(), words), &url);
@@ -198,11 +197,8 @@ impl Run<'_> {
         let rate = sample.in_time as f64 / seconds;
         let free = (seconds - sample.late_seconds / 64.0) / seconds;
         let free_time = (seconds - locked.as_secs_f64()) / seconds;
-        let rates = match self.store {
-            StoreKind::Sqlite => [rate, rate / free_time],
-            _ => [rate, rate / free],
-        };
-        Measured { sample, rates }
+        let free = if self.store == StoreKind::Sqlite { free_time } else { free };
+        Measured { sample, rates: [rate, rate / free] }
     }
 }
 
