@@ -1,18 +1,21 @@
 #!/usr/bin/env python3
 """Prints how many instructions a server of the benchmarks takes for a request, by callgrind.
 
-    benches/instructions.py PROGRAM [STORE]
+    benches/instructions.py PROGRAM [STORE [KIND...]]
 
-PROGRAM is the benchmark that `cargo bench -p benches --no-run` names, and STORE the URL of a store,
-`memory:` by default. The instructions of a short run are subtracted from those of a long one, so
-that the start does not count.
+PROGRAM is the benchmark that `cargo bench -p benches --no-run` names, STORE the URL of a store,
+`memory:` by default, and KIND a contestant, `bare` and `layer` by default. The instructions of a
+short run are subtracted from those of a long one, so that the start does not count. Those of the
+kernel and of a database do not count either. A store that is not in FOLDER is not emptied.
 """
 
+import itertools
 import re
 import socket
 import subprocess
 import sys
 import tempfile
+import time
 
 BODY = b'{"amount":1200,"currency":"eur","to":"' + b"x" * 150 + b'"}'
 SHORT, LONG = 500, 8000
@@ -51,10 +54,12 @@ def instructions(program, kind, store, keys):
             return int(re.findall(r"^(?:summary|totals): (\d+)", out.read(), re.M)[-1])
 
 
-def main(program, store="memory:"):
-    for kind in ["bare", "layer"]:
+def main(program, store="memory:", *kinds):
+    # So that a store that is not emptied has none of the keys.
+    runs = itertools.count(time.time_ns(), LONG)
+    for kind in kinds or ["bare", "layer"]:
         for name, keys in [
-            ("first request", lambda number: range(number)),
+            ("first request", lambda number: range(start := next(runs), start + number)),
             ("replay", lambda number: [n % 100 for n in range(number)]),
         ]:
             short, long = [instructions(program, kind, store, keys(n)) for n in (SHORT, LONG)]

@@ -59,6 +59,11 @@ pub(crate) struct Sample {
     pub(crate) latency: [f64; 4],
     /// The share of requests that took longer than a second, or got no response.
     pub(crate) late: f64,
+    /// Responses of a closed loop before its time was over. The load then waits for the others.
+    pub(crate) in_time: u64,
+    /// For how long the connections of a closed loop have waited in requests that took longer than
+    /// a second, before its time was over.
+    pub(crate) late_seconds: f64,
     /// Requests of an open loop without a response.
     pub(crate) unanswered: u64,
     /// Processor time in seconds of the watched processes, by name.
@@ -105,6 +110,8 @@ struct Tally {
     latencies: Vec<Duration>,
     /// Responses within the measured time of an open loop.
     in_time: u64,
+    /// The measured time of a closed loop.
+    until: Option<(Instant, Instant)>,
 }
 
 impl Tally {
@@ -118,6 +125,13 @@ impl Tally {
         self.sample.replayed += u64::from(response.replayed);
         self.sample.body_bytes += response.length as u64;
         *self.sample.statuses.entry(response.status).or_default() += 1;
+        let Some((started, until)) = self.until else { return };
+        let (began, ended) = (response.started, response.started + response.latency);
+        self.sample.in_time += u64::from(ended <= until);
+        if response.latency > LATE {
+            let waited = ended.min(until).saturating_duration_since(began.max(started));
+            self.sample.late_seconds += waited.as_secs_f64();
+        }
     }
 
     /// The sample with the percentiles of its latencies.
@@ -176,6 +190,7 @@ impl Load {
         self.idle = Duration::ZERO;
         let until = started + plan.duration;
         let mut left = plan.requests;
+        tally.until = Some((started, until));
         let next = || {
             match &mut left {
                 Some(0) => return None,

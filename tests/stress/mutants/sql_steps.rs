@@ -69,7 +69,7 @@ const MUTANTS: &[Mutant] = &[
     mutant("complete.sql", "\n  AND owner = $2", "", Hammer),
     mutant("abandon.sql", "\n  AND state = 1", "", Hammer),
     mutant("release.sql", "\n  AND state = 1", "", Hammer),
-    mutant("complete.sql", "\n  AND state IN (1, 2, 3)", "", Damage),
+    mutant("complete.sql", "\n  AND state BETWEEN 1 AND 3", "", Damage),
     mutant("complete.sql", "state <> 2 AND ", "", Histories),
     mutant(
         "take_over.sql",

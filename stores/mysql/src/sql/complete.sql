@@ -18,4 +18,4 @@ SET kept = 0,
     state = 2
 WHERE id = ?1
   AND owner = ?2
-  AND state IN (1, 2, 3)
+  AND state BETWEEN 1 AND 3

@@ -19,5 +19,5 @@ SET state = 2,
     watch = NULL
 WHERE id = $1
   AND owner = $2
-  AND state IN (1, 2, 3){bounded}
+  AND state BETWEEN 1 AND 3{bounded}
 RETURNING 1

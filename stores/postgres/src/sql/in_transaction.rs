@@ -59,5 +59,5 @@ fn filled(part: &str, text: &str) -> String {
         rest.get(..end)?.parse::<u32>().ok()
     });
     let token = format!("${}", parameters.max().unwrap_or_default() + 1);
-    part.replace("{token}", &token).replace("{mark}", &mark())
+    part.replace("{token}", &token).replace("{mark}", mark())
 }

@@ -8,16 +8,17 @@ use crate::server::{Server, timeouts::CLIENT_CHECK_INTERVAL};
 /// begun; also part of the name of its savepoint. It is random, so that no handler uses the same
 /// value by accident, and the same for all transactions of the process, because a server that
 /// collects statistics of its statements keeps each different text of `SET` and `SAVEPOINT`.
-static MARK: LazyLock<u64> = LazyLock::new(|| fastrand::u64(1..));
+static MARK: LazyLock<String> = LazyLock::new(|| format!("{:x}", fastrand::u64(1..)));
+static SAVEPOINT: LazyLock<String> = LazyLock::new(|| format!("idempotent_effects_{}", mark()));
 
 /// The [`MARK`] as the text of the setting.
-pub(crate) fn mark() -> String {
-    format!("{:x}", *MARK)
+pub(crate) fn mark() -> &'static str {
+    &MARK
 }
 
 /// The savepoint that precedes the handler's writes.
-pub(crate) fn savepoint() -> String {
-    format!("idempotent_effects_{:x}", *MARK)
+pub(crate) fn savepoint() -> &'static str {
+    &SAVEPOINT
 }
 
 /// Marks the open transaction. The mark ends with the transaction: a handler can end its

@@ -94,7 +94,7 @@ impl Statements {
         let Texts { steps, log, .. } = texts;
         let logging = |change: &str| names.filled(&logging(log, &without_comments(change)));
         Self {
-            in_session: SessionStatements::new(&names, &unbounded.filled(&steps.existing)),
+            in_session: SessionStatements::new(&unbounded),
             steps: steps.map(|_, text| names.filled(text)),
             claim_batch: names.filled(&texts.claim_batch),
             complete_batch: names.filled(&texts.complete_batch),

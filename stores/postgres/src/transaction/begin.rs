@@ -16,12 +16,12 @@ use crate::{
     },
     transaction::{
         handle::PgTransaction,
-        marked::MarkedTransaction,
+        marked::{LockOf, MarkedTransaction},
         settings::{BOUND, CLEAN, GUARD, reset_after_claim, set_for_claim},
         token::TransactionToken,
     },
 };
-use idempotent_core::{RecordId, StoreError, store::Effect};
+use idempotent_core::{RecordId, StoreError, clock::Timestamp, store::Effect};
 use idempotent_sql::PooledConnection;
 
 /// The name of the table in a statement.
@@ -31,8 +31,14 @@ const TABLE: &str = r#"{schema}"{table}""#;
 pub(super) struct Locking {
     /// `None` if another transaction has the lock.
     pub(super) transaction: Option<MarkedTransaction>,
-    /// The rows of a read of the record that followed, if there was one in the same message.
-    pub(super) read: Option<Vec<PgRow>>,
+    /// What the message that took the lock has then seen of the record, if it has looked.
+    pub(super) seen: Option<Seen>,
+}
+
+/// Whether a key has a record, and when the store has looked.
+pub(super) struct Seen {
+    pub(super) found: bool,
+    pub(super) at: Timestamp,
 }
 
 /// Begins a transaction without a claim.
@@ -42,8 +48,8 @@ pub(crate) async fn begin(engine: &Engine) -> Result<PgTransaction, StoreError> 
 }
 
 async fn begin_unlocked(engine: &Engine) -> Result<MarkedTransaction, sqlx::Error> {
-    let key = TransactionToken::new().0.to_string();
-    let lock = format!("; SELECT pg_advisory_xact_lock({key}); SAVEPOINT {}", savepoint());
+    let number = TransactionToken::new().0;
+    let lock = format!("; SELECT pg_advisory_xact_lock({number}); SAVEPOINT {}", savepoint());
     let begin = async |connection| {
         let (open, begun) = open(engine, connection, &lock, None).await?;
         checked(open, begun).await.map(|(open, _)| open)
@@ -51,7 +57,7 @@ async fn begin_unlocked(engine: &Engine) -> Result<MarkedTransaction, sqlx::Erro
     let statements = engine.try_statements().await?;
     let connection = engine.pools.transactions.get().await?;
     let open = begin_retrying(engine, connection, begin).await?;
-    Ok(MarkedTransaction::new(&engine.pools, open, statements, key))
+    Ok(MarkedTransaction::new(&engine.pools, open, statements, LockOf::Transaction(number)))
 }
 
 /// Begins a transaction and takes the lock of a key in it, unless another transaction has it.
@@ -63,18 +69,17 @@ pub(super) async fn begin_locked(
     let (server, statements) = (engine.pools.server, engine.try_statements().await?);
     // Above READ COMMITTED the snapshot of the transaction is older than its lock. The settings
     // of an application's session have to stay, which a session of the store resets.
-    let reads = connection.is_own()
+    let looks = connection.is_own()
         && server.own_sessions
         && server.settings.hex_output
         && server.settings.isolation == Isolation::READ_COMMITTED;
-    let key = statements.names.lock_key(id);
-    let lock = if reads {
-        lock_and_read(&statements.in_session.lock_and_read(id))
+    let lock = if looks {
+        lock_and_look(&statements.in_session.lock_and_look(id))
     } else {
-        lock(&key, &statements.names.fill(TABLE), server)
+        lock(&statements.names.lock_key(id), &statements.names.fill(TABLE), server)
     };
     let begin = async |mut connection| {
-        if reads {
+        if looks {
             connection = prepared(engine, connection, &statements.in_session).await?;
         }
         let (open, rows) = open(engine, connection, "", Some(&lock)).await?;
@@ -85,10 +90,11 @@ pub(super) async fn begin_locked(
         open.roll_back().await;
         Ok((None, rows))
     };
-    let (open, mut rows) = begin_retrying(engine, connection, begin).await?;
-    let transaction = open.map(|open| MarkedTransaction::new(&engine.pools, open, statements, key));
-    rows.retain(|row| row.try_column("now").is_ok());
-    Ok(Locking { transaction, read: reads.then_some(rows) })
+    let (open, rows) = begin_retrying(engine, connection, begin).await?;
+    let marked =
+        |open| MarkedTransaction::new(&engine.pools, open, statements, LockOf::Record(*id));
+    let seen = looks.then(|| seen(&rows)).transpose()?;
+    Ok(Locking { transaction: open.map(marked), seen })
 }
 
 /// Prepares the statements once for each session.
@@ -218,11 +224,11 @@ fn lock(key: &str, table: &str, server: Server) -> String {
 }
 
 /// The same in a session of the store, whose settings are those with which it was opened, with a
-/// read of the record.
-fn lock_and_read(lock_and_read: &str) -> String {
+/// look whether the key has a record.
+fn lock_and_look(lock_and_look: &str) -> String {
     let savepoint = savepoint();
     format!(
-        "{BOUND}; {lock_and_read}; SET LOCAL lock_timeout TO DEFAULT; \
+        "{BOUND}; {lock_and_look}; SET LOCAL lock_timeout TO DEFAULT; \
          SAVEPOINT {savepoint}"
     )
 }
@@ -231,4 +237,13 @@ fn lock_and_read(lock_and_read: &str) -> String {
 fn is_locked(rows: &[PgRow]) -> Result<bool, sqlx::Error> {
     let locked = |row: &PgRow| row.try_get("locked").ok();
     rows.iter().find_map(locked).ok_or_else(response_mismatch)
+}
+
+/// Reads what the look at the record has returned.
+fn seen(rows: &[PgRow]) -> Result<Seen, sqlx::Error> {
+    let seen = |row: &PgRow| {
+        let now = u64::try_from(row.try_get::<i64, _>("now").ok()?).ok()?;
+        Some(Seen { found: row.try_get("found").ok()?, at: Timestamp::from_millis(now) })
+    };
+    rows.iter().find_map(seen).ok_or_else(response_mismatch)
 }

@@ -12,7 +12,11 @@ use crate::{
     error::{NAME, PgErrorKind, error_kind, waited_for_a_record, waited_for_an_existing_record},
     server::Isolation,
     sql::statements::NewRecord,
-    transaction::{begin::begin_locked, handle::PgTransaction, marked::MarkedTransaction},
+    transaction::{
+        begin::{Seen, begin_locked},
+        handle::PgTransaction,
+        marked::MarkedTransaction,
+    },
 };
 use idempotent_core::{
     Lease, Record, RecordId, StoreError,
@@ -107,7 +111,7 @@ async fn connection_or_rejection(
     connection.await.map(Ok).map_err(|error| engine.store_error("claim", error))
 }
 
-/// Begins a transaction, takes the lock of the key, and then reads its record in a statement of
+/// Begins a transaction, takes the lock of the key, and then looks for its record in a statement of
 /// its own, which sees what was committed before the transaction took the lock.
 ///
 /// A key without a record gets one when the attempt is completed. Processes of releases that
@@ -122,30 +126,25 @@ async fn round(
         Ok(locking) => locking,
         Err(error) => return round_of(engine, error),
     };
-    let read = locking.read.map(|rows| claimed(&rows)).transpose()?;
     let Some(mut transaction) = locking.transaction else {
         // The other transaction may be that of a replay; then the key has a record.
-        let rejection = match read {
-            Some(read) => read.and_then(|(record, now)| {
-                transition::rejection_without_change(record.as_ref(), claim, now)
-            }),
-            None => Box::pin(rejection_without_write(engine, id, claim)).await?,
-        };
+        if locking.seen.is_some_and(|seen| !seen.found) {
+            return Ok(Round::Locked);
+        }
+        let rejection = Box::pin(rejection_without_write(engine, id, claim)).await?;
         return Ok(rejection.map_or(Round::Locked, rejected));
     };
-    let read = match read {
-        Some(read) => read,
-        None => match Box::pin(read_behind_lock(engine, &mut transaction, id)).await {
-            Ok(rows) => claimed(&rows)?,
-            Err(error) => return failed_round(engine, transaction, error).await,
-        },
+    let new = |at| Some(NewRecord { id: *id, claim: claim.clone(), at });
+    if let Some(Seen { found: false, at }) = locking.seen {
+        return Ok(granted(transaction, new(at), 1));
+    }
+    let read = match Box::pin(read_behind_lock(engine, &mut transaction, id)).await {
+        Ok(rows) => claimed(&rows)?,
+        Err(error) => return failed_round(engine, transaction, error).await,
     };
     let (record, now) = match read {
         Some((Some(record), now)) => (record, now),
-        Some((None, at)) => {
-            let new = NewRecord { id: *id, claim: claim.clone(), at };
-            return Ok(granted(transaction, Some(new), 1));
-        }
+        Some((None, at)) => return Ok(granted(transaction, new(at), 1)),
         None => return Err(engine.store_error("claim", response_mismatch())),
     };
     Box::pin(claim_existing(engine, transaction, (id, claim), (record, now))).await

@@ -23,7 +23,7 @@ use crate::{
         token::TransactionToken,
     },
 };
-use idempotent_core::{StoreError, protocol::Fence};
+use idempotent_core::{RecordId, StoreError, protocol::Fence};
 use idempotent_sql::{ConnectionPool, fence, server::health::ServerHealth, statement::Statement};
 
 /// `no_active_sql_transaction`, and `invalid_savepoint_specification`.
@@ -42,12 +42,19 @@ pub(super) struct MarkedTransaction {
     pub(super) unverified: bool,
     /// Where the store asks whether the transaction is open while its connection is busy.
     steps: ConnectionPool<PgConnection>,
-    /// The key of an advisory lock that ends with the transaction.
-    lock: String,
+    /// An advisory lock that ends with the transaction.
+    lock: LockOf,
     /// Whether the handler was found to have ended the transaction.
     has_escaped: bool,
     /// Whether the record of the claim was inserted after the savepoint.
     pub(super) inserted: bool,
+}
+
+/// Whose advisory lock a transaction has taken.
+pub(super) enum LockOf {
+    Record(RecordId),
+    /// Of a transaction without a record, which has drawn this number.
+    Transaction(i64),
 }
 
 impl MarkedTransaction {
@@ -56,7 +63,7 @@ impl MarkedTransaction {
         pools: &Pools,
         open: OpenTransaction<PgConnection>,
         statements: &Arc<Statements>,
-        lock: String,
+        lock: LockOf,
     ) -> Self {
         Self {
             open: Some(open),
@@ -209,7 +216,11 @@ impl MarkedTransaction {
 
     /// Whether the transaction has ended, as another session sees it: its advisory lock is free.
     async fn has_ended(&self) -> Result<bool, sqlx::Error> {
-        let try_lock = format!("SELECT pg_try_advisory_xact_lock({}) AS ended", self.lock);
+        let key = match &self.lock {
+            LockOf::Record(id) => self.statements.names.lock_key(id),
+            LockOf::Transaction(number) => number.to_string(),
+        };
+        let try_lock = format!("SELECT pg_try_advisory_xact_lock({key}) AS ended");
         let mut connection = self.steps.get().await?;
         let tried = sqlx::raw_sql(AssertSqlSafe(try_lock)).fetch_one(&mut *connection);
         let ended = self.health.exchange(RESPONSE_TIMEOUT, tried).await?.try_get("ended");

@@ -12,8 +12,8 @@ use crate::{
 /// the query of a cursor that was declared `WITH HOLD`. So a handler cannot commit its effects
 /// without the record; the store closes the cursor before it commits. The server also refuses to
 /// prepare such a transaction.
-pub(super) const GUARD: &str = "DECLARE idempotent_guard NO SCROLL CURSOR WITH HOLD FOR SELECT \
-                     set_config('a handler must not commit the transaction of its Tx', '', true)";
+pub(super) const GUARD: &str = "DECLARE idempotent_guard CURSOR WITH HOLD FOR SELECT \
+                     current_setting('a handler must not commit the transaction of its Tx')";
 /// Closes the cursor of [`GUARD`].
 pub(super) const CLOSE_GUARD: &str = "CLOSE idempotent_guard";
 

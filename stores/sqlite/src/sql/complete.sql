@@ -17,4 +17,4 @@ SET state = 2,
     watch = NULL
 WHERE id = ?1
   AND owner = ?2
-  AND state IN (1, 2, 3)
+  AND state BETWEEN 1 AND 3

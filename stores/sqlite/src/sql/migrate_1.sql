@@ -1,7 +1,8 @@
--- Version 1: the records. Times are milliseconds since the Unix epoch.
+-- Version 1: the records. Times are milliseconds since the Unix epoch. A list of three values in a
+-- CHECK would make SQLite build a temporary table for each insert and update.
 CREATE TABLE main."{table}" (
     id          BLOB    NOT NULL PRIMARY KEY CHECK (length(id) = 32),
-    state       INTEGER NOT NULL CHECK (state IN (1, 2, 3)), -- in flight, completed, held
+    state       INTEGER NOT NULL CHECK (state BETWEEN 1 AND 3), -- in flight, completed, held
     fingerprint BLOB    NOT NULL CHECK (length(fingerprint) = 36),
     owner       BLOB    NOT NULL CHECK (length(owner) = 16),
     attempt     INTEGER NOT NULL CHECK (attempt BETWEEN 1 AND 4294967295),
