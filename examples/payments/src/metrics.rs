@@ -5,9 +5,9 @@ pub(crate) use self::prometheus::{COUNT_EVERY, install};
 
 /// Adds no route.
 #[cfg(not(feature = "metrics"))]
-pub(crate) fn install() -> Result<fn(&mut actix_web::web::ServiceConfig), std::convert::Infallible>
-{
-    Ok(|_| {})
+pub(crate) fn install()
+-> Result<impl Fn(&mut actix_web::web::ServiceConfig) + Clone, std::convert::Infallible> {
+    Ok(|_: &mut actix_web::web::ServiceConfig| {})
 }
 
 #[cfg(feature = "metrics")]
