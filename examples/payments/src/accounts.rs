@@ -4,8 +4,7 @@ use std::{str::FromStr, time::Duration};
 
 use idempotent_actix::RecordId;
 use sqlx::{
-    Database, PgPool, Pool, Postgres, Sqlite, SqlitePool,
-    postgres::PgPoolOptions,
+    Database, Pool, Sqlite, SqlitePool,
     sqlite::{SqliteConnectOptions, SqlitePoolOptions},
 };
 
@@ -14,7 +13,8 @@ pub(crate) enum Accounts {
     /// With `sqlite:`.
     Sqlite(SqlitePool),
     /// With `postgres:`.
-    Postgres(PgPool),
+    #[cfg(feature = "postgres")]
+    Postgres(sqlx::PgPool),
     /// With `mysql:` or `mariadb:`.
     #[cfg(feature = "mysql")]
     MySql(sqlx::MySqlPool),
@@ -37,8 +37,10 @@ impl Accounts {
                 }
                 Ok(Self::Sqlite(pool))
             }
+            #[cfg(feature = "postgres")]
             "postgres" | "postgresql" => {
-                let pool = PgPoolOptions::new().max_connections(2).connect(store).await?;
+                let options = sqlx::postgres::PgPoolOptions::new().max_connections(2);
+                let pool = options.connect(store).await?;
                 if !sqlx::query_scalar("SELECT to_regclass('transfers') IS NOT NULL")
                     .fetch_one(&pool)
                     .await?
@@ -102,8 +104,8 @@ pub(crate) trait TransferDatabase: Database {
 }
 
 macro_rules! impl_transfer_database {
-    ($($database:ty)*) => {
-        $(impl TransferDatabase for $database {
+    ($database:ty) => {
+        impl TransferDatabase for $database {
             async fn add(
                 connection: &mut Self::Connection,
                 account: &str,
@@ -145,11 +147,13 @@ macro_rules! impl_transfer_database {
             async fn accounts(pool: &Pool<Self>) -> Result<Vec<(String, i64)>, sqlx::Error> {
                 sqlx::query_as("SELECT id, balance FROM accounts ORDER BY id").fetch_all(pool).await
             }
-        })*
+        }
     };
 }
 
-impl_transfer_database! { Sqlite Postgres }
+impl_transfer_database! { Sqlite }
+#[cfg(feature = "postgres")]
+impl_transfer_database! { sqlx::Postgres }
 
 #[cfg(feature = "mysql")]
 mod mysql {

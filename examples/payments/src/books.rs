@@ -6,7 +6,9 @@ use actix_web::{Error, FromRequest, HttpRequest, Result, dev::Payload, web::Data
 use idempotent_actix::{Operation, Tx, scope::IgnoresCaller};
 #[cfg(feature = "mysql")]
 use sqlx::MySql;
-use sqlx::{Database, Postgres, Sqlite};
+#[cfg(feature = "postgres")]
+use sqlx::Postgres;
+use sqlx::{Database, Sqlite};
 
 use crate::{accounts::Accounts, error::ApiError, ledger::Ledger};
 
@@ -25,6 +27,7 @@ pub(crate) struct Entry<'a> {
 /// `claim = "transaction"`, or for one store only, takes the `Tx` itself.
 pub(crate) enum Books {
     Sqlite(Tx<Sqlite>),
+    #[cfg(feature = "postgres")]
     Postgres(Tx<Postgres>),
     #[cfg(feature = "mysql")]
     MySql(Tx<MySql>),
@@ -36,6 +39,7 @@ impl Books {
     pub(crate) async fn enter(&mut self, operation: &Operation, entry: &Entry<'_>) -> Result<()> {
         match self {
             Self::Sqlite(tx) => enter_in(tx, operation, entry).await,
+            #[cfg(feature = "postgres")]
             Self::Postgres(tx) => enter_in(tx, operation, entry).await,
             #[cfg(feature = "mysql")]
             Self::MySql(tx) => enter_in(tx, operation, entry).await,
@@ -71,6 +75,7 @@ impl FromRequest for Books {
             Some(Accounts::Sqlite(_)) => {
                 Tx::from_request(request, payload).into_inner().map(Self::Sqlite)
             }
+            #[cfg(feature = "postgres")]
             Some(Accounts::Postgres(_)) => {
                 Tx::from_request(request, payload).into_inner().map(Self::Postgres)
             }
@@ -95,8 +100,8 @@ trait BooksDatabase: Database {
 }
 
 macro_rules! impl_books_database {
-    ($($database:ty, $entry:literal, $receipt:literal;)*) => {
-        $(impl BooksDatabase for $database {
+    ($database:ty, $entry:literal, $receipt:literal) => {
+        impl BooksDatabase for $database {
             async fn insert_entry(
                 connection: &mut Self::Connection,
                 entry: &Entry<'_>,
@@ -123,21 +128,24 @@ macro_rules! impl_books_database {
                     .map_err(ApiError::from)?;
                 Ok(())
             }
-        })*
+        }
     };
 }
 
 impl_books_database! {
     Sqlite,
     "INSERT INTO entries (payment, charge, amount, currency) VALUES ($1, $2, $3, $4)",
-    "INSERT INTO receipts (payment) VALUES ($1)";
+    "INSERT INTO receipts (payment) VALUES ($1)"
+}
+#[cfg(feature = "postgres")]
+impl_books_database! {
     Postgres,
     "INSERT INTO entries (payment, charge, amount, currency) VALUES ($1, $2, $3, $4)",
-    "INSERT INTO receipts (payment) VALUES ($1)";
+    "INSERT INTO receipts (payment) VALUES ($1)"
 }
 #[cfg(feature = "mysql")]
 impl_books_database! {
     MySql,
     "INSERT INTO entries (payment, charge, amount, currency) VALUES (?, ?, ?, ?)",
-    "INSERT INTO receipts (payment) VALUES (?)";
+    "INSERT INTO receipts (payment) VALUES (?)"
 }

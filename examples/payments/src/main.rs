@@ -96,8 +96,8 @@
 //! `/openapi.json` is the OpenAPI document of the API, with the header of the key, the problems and
 //! the policy of each guarded operation (`openapi.rs`); `/openapi` is a page of it.
 //!
-//! `/metrics` has the metrics of this server for Prometheus: `contrib/prometheus` has rules for
-//! alerts, and a dashboard.
+//! With the feature `metrics`, `/metrics` has the metrics of this server for Prometheus:
+//! `contrib/prometheus` has rules for alerts, and a dashboard.
 //!
 //! `examples/payments/two-servers` starts two servers on one store and sends a retry to the other
 //! server.
@@ -160,8 +160,9 @@ struct Arguments {
     /// The address to listen on; port 0 selects a free port
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
     listen: String,
-    /// The store of the idempotency records: `sqlite:FILE`, `memory:`, `postgres://…`,
-    /// `redis://…` or, with the features of their names, `mysql://…` and `dynamodb://REGION/TABLE`
+    /// The store of the idempotency records: `sqlite:FILE`, `memory:` or, with the
+    /// Cargo features of their names, `postgres://…`, `mysql://…`, `redis://…` and
+    /// `dynamodb://REGION/TABLE`
     #[arg(long, value_name = "URL", default_value = "sqlite:payments.db")]
     store: String,
     /// The SQLite file of payments and refunds; by default the store's own file, or payments.db.
@@ -241,13 +242,13 @@ async fn serve(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     let (transfers, accounts) = (accounts.description(), Data::new(accounts));
     let bank = server::url(&file).await?;
 
-    let metrics = Data::new(metrics::install()?);
+    let metrics = metrics::install()?;
     // The problems of `idempotent-actix` get the format of this server's errors, which Stripe's
     // client libraries expect.
-    let idempotency = Idempotency::builder(store)
-        .problems(problem::stripe)
-        .count_every(Some(metrics::COUNT_EVERY))
-        .build();
+    let idempotency = Idempotency::builder(store).problems(problem::stripe);
+    #[cfg(feature = "metrics")]
+    let idempotency = idempotency.count_every(Some(metrics::COUNT_EVERY));
+    let idempotency = idempotency.build();
     idempotency.check().await.map_err(|error| with_causes("the store cannot be used", &error))?;
     let completer = idempotency
         .completer()
@@ -273,14 +274,13 @@ async fn serve(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
             .app_data(app.clone())
             .app_data(ledger.clone())
             .app_data(accounts.clone())
-            .app_data(metrics.clone())
             // Each worker has its own HTTP client.
             .app_data(Data::new(Bank::new(&bank)))
             .configure(|config| transfers::routes(config, &accounts))
             .configure(|config| page.routes(config))
             .configure(openapi::routes)
             .configure(api::routes)
-            .service(metrics::metrics)
+            .configure(&metrics)
             .service(console.scope("/console"))
             .app_data(Data::new(counted.clone()))
             .wrap(from_fn(log::requests))

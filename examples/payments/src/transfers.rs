@@ -1,6 +1,6 @@
 //! Transfers between accounts in the database of the idempotency records: the money moves in the
 //! transaction that completes the record, so it moves exactly once, whatever fails. Transfers need
-//! `--store sqlite:FILE`, `postgres://…`, or, with the feature `mysql`, `mysql://…`.
+//! `--store sqlite:FILE` or, with the features of their names, `postgres://…` or `mysql://…`.
 //!
 //! ```text
 //! $ curl -s 127.0.0.1:8080/v1/transfers -H 'Authorization: Bearer sk_test_alice' \
@@ -37,6 +37,7 @@ use crate::{
 pub(crate) fn routes(config: &mut ServiceConfig, accounts: &Accounts) {
     match accounts {
         Accounts::Sqlite(pool) => routes_on(config, pool),
+        #[cfg(feature = "postgres")]
         Accounts::Postgres(pool) => routes_on(config, pool),
         #[cfg(feature = "mysql")]
         Accounts::MySql(pool) => routes_on(config, pool),
