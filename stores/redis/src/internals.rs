@@ -1,16 +1,20 @@
 //! What the tests of this repository need beyond the public API. It is not covered by semantic
 //! versioning.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use idempotent_core::{Record, RecordId, StoreError, clock::Timestamp, protocol::Claim};
 
 use crate::{
-    RedisOptions, RedisStore, connect, encoding, engine::Engine, lua::Scripts, net::Router,
+    RedisOptions, RedisStore, connect, encoding,
+    engine::{Engine, FirstClaims},
+    lua::Scripts,
+    net::Router,
 };
 
-/// The store with another text in place of each of these files of its scripts.
+/// The store with another text in place of each of these files of its scripts, which complete first
+/// claims too.
 pub fn alter_redis<F: AsRef<str>, T: AsRef<str>>(
     store: RedisStore,
     files: &[(F, T)],
@@ -20,13 +24,30 @@ pub fn alter_redis<F: AsRef<str>, T: AsRef<str>>(
             code.replacen(file.as_ref(), text.as_ref(), 1)
         })
     }));
-    with_engine(Engine { scripts, ..(*store.engine).clone() })
+    let first = Arc::new(FirstClaims::none());
+    with_engine(Engine { scripts, first, ..(*store.engine).clone() })
 }
 
-/// The store that stores recordings of at least this many bytes without a script, if the server
-/// can.
+/// The store that reads the claims of recordings of at least this many bytes to store them without
+/// a script, if the server can, and does not complete first claims without reading them.
 pub fn with_large_recordings_from(store: RedisStore, bytes: usize) -> RedisStore {
-    with_engine(Engine { large: bytes, ..(*store.engine).clone() })
+    let first = Arc::new(FirstClaims::none());
+    with_engine(Engine { large: bytes, first, ..(*store.engine).clone() })
+}
+
+/// Lets time pass since all claims that the store remembers.
+pub fn advance_first_claims(store: &RedisStore, by: Duration) {
+    store.engine.first.advance(by);
+}
+
+/// Lets the store forget the claims that it remembers, so that scripts complete them.
+pub fn forget_first_claims(store: &RedisStore) {
+    store.engine.first.forget();
+}
+
+/// Makes the store believe that its servers can compare a value before they replace it.
+pub fn expect_comparisons(store: &RedisStore) {
+    store.engine.router.servers.masters().iter().for_each(|node| node.expect_comparisons());
 }
 
 /// A store with other options on the servers and connections of this one.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use redis::{Cmd, Value};
+use tokio::time::Instant;
 
 use super::read::read_on;
 use crate::{
@@ -10,13 +11,13 @@ use crate::{
         GRACE, Unreadable, abandoned_code, decode, encode_claim, principal_bytes, redis_millis,
         short_text,
     },
-    engine::{Beside, Engine},
+    engine::{Beside, Engine, FirstClaim},
     error::{CallFailure, Reaction},
     lua::{Arg, MAX_DIGITS},
     net::{ConnectionRole, ConnectionRoute, SendAgain},
 };
 use idempotent_core::{
-    Abandoned, Fingerprint, Record, RecordId, RecordState, ShortText,
+    Abandoned, Fingerprint, Lease, Record, RecordId, RecordState, ShortText,
     clock::{Timestamp, millis},
     protocol::{Claim, ClaimOutcome, Rejection},
     transition,
@@ -80,14 +81,20 @@ async fn claim_by_set(
     if claim.abandoned == Abandoned::Hold || claim.lease > claim.ttl || ttl == 0 {
         return Box::pin(claim_by_script(engine, role, id, claim)).await;
     }
-    let set = set_new(key, &encode_claim(claim), ttl + millis(GRACE));
-    let (value, route) = engine.router.send((role, SendAgain::Once), key, &set).await?;
-    match existing_record(value)? {
-        None => Ok(ClaimReply {
-            outcome: ClaimOutcome::Granted { attempt: 1 },
-            was_owned: false,
-            route,
-        }),
+    let (value, sent) = (encode_claim(claim), Instant::now());
+    let set = set_new(key, &value, ttl + millis(GRACE));
+    let (existing, route) = engine.router.send((role, SendAgain::Once), key, &set).await?;
+    match existing_record(existing)? {
+        None => {
+            // Other servers complete by the script only.
+            if route.compares_values() {
+                let (lease, times) =
+                    (Lease { id: *id, owner: claim.owner }, [sent, Instant::now()]);
+                engine.first.remember(FirstClaim::new(lease, claim, value, times));
+            }
+            let outcome = ClaimOutcome::Granted { attempt: 1 };
+            Ok(ClaimReply { outcome, was_owned: false, route })
+        }
         // Only the server's clock can decide. Between the two calls the record may change; the
         // script reads it again.
         Some(record) if record.state == RecordState::InFlight => {
