@@ -6,7 +6,8 @@ use redis::Value;
 
 use self::inputs::InputIndex;
 pub(crate) use self::{
-    first_claims::{FirstClaim, FirstClaims, set_if_equal},
+    conditional_set::{replaced, set_if_equal},
+    first_claims::{FirstClaim, FirstClaims},
     slot_keys::SlotKeys,
 };
 use crate::{
@@ -17,6 +18,7 @@ use crate::{
 };
 use idempotent_core::{Lease, RecordId, protocol::Fence};
 
+mod conditional_set;
 mod first_claims;
 mod inputs;
 mod slot_keys;

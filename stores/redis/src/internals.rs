@@ -45,9 +45,9 @@ pub fn forget_first_claims(store: &RedisStore) {
     store.engine.first.forget();
 }
 
-/// Makes the store believe that its servers can compare a value before they replace it.
-pub fn expect_comparisons(store: &RedisStore) {
-    store.engine.router.servers.masters().iter().for_each(|node| node.expect_comparisons());
+/// Makes the store believe that its servers can, or cannot, compare a value before they replace it.
+pub fn expect_comparisons(store: &RedisStore, can: bool) {
+    store.engine.router.servers.masters().iter().for_each(|node| node.expect_comparisons(can));
 }
 
 /// A store with other options on the servers and connections of this one.

@@ -206,12 +206,27 @@ async fn a_claim_of_another_process_is_completed_by_the_script() {
 async fn a_server_that_refuses_the_option_gets_the_script() {
     let server = Server::start(IN_MEMORY);
     let store = open(&server).await;
-    expect_comparisons(&store);
+    expect_comparisons(&store, true);
     let lease = claimed(&store, &request()).await;
     let scripts = u64::from(!compares_values(&server));
     assert_eq!(complete(&server, &store, &lease).await, (Fence::Passed, scripts));
     let replay = store.claim(&lease.id, &request()).await.unwrap();
     assert_eq!(replay, ClaimOutcome::Rejected(Rejection::Completed(recording())));
+}
+
+/// Fails if an older server gets the option: before the claim, or because it has become the master
+/// since.
+#[tokio::test]
+async fn a_server_that_cannot_compare_does_not_get_the_option() {
+    let server = Server::start(IN_MEMORY);
+    let store = open(&server).await;
+    for [at_claim, at_completion] in [[false, true], [true, false]] {
+        expect_comparisons(&store, at_claim);
+        let lease = claimed(&store, &request()).await;
+        expect_comparisons(&store, at_completion);
+        assert_eq!(complete(&server, &store, &lease).await, (Fence::Passed, 1));
+        assert_eq!(server.calls("set"), 1);
+    }
 }
 
 #[tokio::test]

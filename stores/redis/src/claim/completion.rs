@@ -7,29 +7,21 @@
 //!   copy the recording several times, and the server does nothing else meanwhile.
 //!
 //! If the condition fails, or in any unusual case, the script decides.
-//!
-//! The expiry is a length (`PX`), not a point in time (`PXAT`). The server propagates `SET … IFEQ …
-//! PX` as a plain `SET … PXAT`, but `SET … IFEQ … PXAT` and `KEEPTTL` as they are, which an older
-//! replica refuses and acknowledges all the same. A length is also right for a command that arrives
-//! late: a point in time that has passed would delete the record.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::join;
-use redis::Value;
 use tokio::time::Instant;
 
 use super::read::value_on;
 use crate::{
     encoding::{completion_args, encode_completed},
-    engine::{Beside, Engine, FirstClaim, set_if_equal},
+    engine::{Beside, Engine, FirstClaim, replaced, set_if_equal},
     error::CallFailure,
     net::{ConnectionRole, ConnectionRoute, SendAgain},
 };
-use idempotent_core::{
-    Lease, RecordState, clock::millis, protocol::Fence, store::ConnectionState::Unusable,
-};
+use idempotent_core::{Lease, RecordState, clock::millis, protocol::Fence};
 
 /// The script completes a record that expires sooner than this, because a completion after the ttl
 /// keeps the recording for the same ttl again, and only the server knows the time of the write.
@@ -73,7 +65,7 @@ async fn complete_first(
     }
     let Some(left) = first.left(Instant::now()) else { return Ok(None) };
     let set = first.completion(&key, recording, left);
-    passed(engine.router.send((role, SendAgain::Once), &key, &set).await)
+    replaced(engine.router.send((role, SendAgain::Once), &key, &set).await)
 }
 
 /// Completes a claim if it does not change between reading and writing it. Returns `None` if
@@ -110,21 +102,5 @@ async fn complete_if_unchanged(
             Box::pin(join(complete, unwatch)).await.0
         }
     };
-    passed(sent)
-}
-
-/// The connection on which a record was replaced; `None` if the script has to decide.
-fn passed(
-    sent: Result<(Value, ConnectionRoute), CallFailure>,
-) -> Result<Option<ConnectionRoute>, CallFailure> {
-    match sent {
-        Ok((Value::Okay, route)) => Ok(Some(route)),
-        // The record has changed, or an earlier call whose response was lost has completed it.
-        Ok((Value::Nil, _)) => Ok(None),
-        Ok(_) => Err(CallFailure::Unexpected),
-        Err(failure) if failure.class().connection == Unusable => Err(failure),
-        // A server that is full, or does not know the option, still executes the script. The script
-        // passes too if the record was replaced in spite of the error.
-        Err(_) => Ok(None),
-    }
+    replaced(sent)
 }

@@ -10,18 +10,17 @@
 //! (`docs/decisions/047-first-completions-in-redis-without-a-script.md`).
 
 use std::{
-    io::Write as _,
     sync::{Mutex, OnceLock},
     time::Duration,
 };
 
 use bytes::Bytes;
-use redis::{Cmd, RedisWrite as _};
+use redis::Cmd;
 use tokio::time::Instant;
 
+use super::conditional_set::set_if_equal;
 use crate::{
     encoding::{encode_first_completed, redis_millis},
-    lua::MAX_DIGITS,
     net::lock,
 };
 use idempotent_core::{Lease, clock::millis, protocol::Claim};
@@ -57,8 +56,8 @@ impl FirstClaims {
     pub(crate) fn remember(&self, claim: FirstClaim) {
         let places = self.places.get_or_init(|| (0..PLACES).map(|_| Place::default()).collect());
         if let Some(place) = places.get(number(&claim.lease)) {
-            let replaced = lock(place).replace(Box::new(claim));
-            drop(replaced);
+            // Dropped after the lock.
+            let _replaced = lock(place).replace(Box::new(claim));
         }
     }
 
@@ -131,21 +130,6 @@ impl FirstClaim {
     }
 }
 
-/// `SET key value IFEQ expected PX left`, with a value of two parts.
-pub(crate) fn set_if_equal(key: &[u8], value: [&[u8]; 2], expected: &[u8], left: u64) -> Cmd {
-    let [head, recording] = value;
-    let length = key.len() + head.len() + recording.len() + expected.len();
-    let mut set = Cmd::with_capacity(7, "SETIFEQPX".len() + length + MAX_DIGITS);
-    set.arg("SET").arg(key);
-    {
-        let mut value = set.writer_for_next_arg();
-        // Writing to memory does not fail.
-        let _ = value.write_all(head).and_then(|()| value.write_all(recording));
-    }
-    set.arg("IFEQ").arg(expected).arg("PX").arg(left);
-    set
-}
-
 #[cfg(test)]
 mod tests {
     use idempotent_core::{Fingerprint, OwnerToken, RecordId};
@@ -190,7 +174,9 @@ mod tests {
     fn a_later_claim_takes_the_place_of_an_earlier_one() {
         let (claims, now) = (FirstClaims::default(), Instant::now());
         let [earlier, later, elsewhere] = [[1, 1], [1, 2], [2, 1]].map(|owner| lease(1, owner));
-        [earlier, later, elsewhere].map(|lease| claims.remember(first(lease, now)));
+        for lease in [earlier, later, elsewhere] {
+            claims.remember(first(lease, now));
+        }
         assert!(claims.take(&earlier).is_none());
         assert!(claims.take(&later).is_some() && claims.take(&elsewhere).is_some());
     }
@@ -210,14 +196,31 @@ mod tests {
     }
 
     #[test]
-    fn a_completion_compares_the_claim_and_expires_after_a_length_of_time() {
+    fn a_completion_compares_the_claim() {
         let claim = encode_claim(&claim());
         let first = first(lease(1, [1, 1]), Instant::now());
         let recording = Bytes::from_static(b"done");
-        let value = [&encode_first_completed(&claim, &recording, 5_000)[..], b"done"].concat();
-        let mut expected = redis::cmd("SET");
-        expected.arg(b"key").arg(value).arg("IFEQ").arg(claim).arg("PX").arg("5000");
+        let head = encode_first_completed(&claim, &recording, 5_000);
+        let expected = set_if_equal(b"key", [&head, b"done"], &claim, 5_000);
         let completion = first.completion(b"key", &recording, 5_000);
         assert_eq!(completion.get_packed_command(), expected.get_packed_command());
+    }
+
+    #[cfg(feature = "internals")]
+    #[test]
+    fn tests_let_time_pass_or_forget_claims() {
+        let (claims, now, lease) = (FirstClaims::default(), Instant::now(), lease(1, [1, 1]));
+        for passed in [8, 9] {
+            claims.remember(first(lease, now));
+            claims.advance(passed * SECOND);
+            let left = claims.take(&lease).and_then(|claim| claim.left(now + SECOND));
+            assert_eq!(left, (passed == 8).then_some(82_000));
+        }
+        claims.remember(first(lease, now));
+        claims.forget();
+        assert!(claims.take(&lease).is_none());
+        let none = FirstClaims::none();
+        none.remember(first(lease, now));
+        assert!(none.take(&lease).is_none());
     }
 }
