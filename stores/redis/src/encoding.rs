@@ -12,7 +12,7 @@ use idempotent_core::{
 
 use self::layout::{COMPLETED, COMPLETED_AT, HEADER_LEN, IN_FLIGHT, STATE_AT, STATUS_AT, VERSION};
 pub(crate) use self::{
-    decode::{decode, decode_beginning, short_text},
+    decode::{decode, decode_beginning, recording_for, short_text},
     layout::Unreadable,
     log::{log_entry, read_log_entry},
 };
