@@ -4,11 +4,12 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use idempotent_core::{Record, RecordId, StoreError, clock::Timestamp, protocol::Claim};
+use idempotent_core::{Lease, Record, RecordId, StoreError, clock::Timestamp, protocol::Claim};
+use tokio::time::Instant;
 
 use crate::{
     RedisOptions, RedisStore, connect, encoding,
-    engine::{Engine, FirstClaims},
+    engine::{Engine, FirstClaim, FirstClaims},
     lua::Scripts,
     net::Router,
 };
@@ -43,6 +44,24 @@ pub fn advance_first_claims(store: &RedisStore, by: Duration) {
 /// Lets the store forget the claims that it remembers, so that scripts complete them.
 pub fn forget_first_claims(store: &RedisStore) {
     store.engine.first.forget();
+}
+
+/// The first claims that a process remembers, for a simulation of the server.
+#[derive(Default)]
+pub struct RememberedClaims(FirstClaims);
+
+impl RememberedClaims {
+    /// Remembers a claim, with the times when it was sent and when it was known to be granted.
+    pub fn remember(&self, lease: Lease, claim: &Claim, times: [Instant; 2]) {
+        self.0.remember(FirstClaim::new(lease, claim, encoding::encode_claim(claim), times));
+    }
+
+    /// Forgets a claim. Returns the value that a completion expects, and for how long it keeps the
+    /// recording; `None` if the script completes the claim.
+    pub fn take(&self, lease: &Lease, now: Instant) -> Option<(Vec<u8>, Duration)> {
+        let claim = self.0.take(lease)?;
+        Some((claim.value().to_vec(), Duration::from_millis(claim.left(now)?)))
+    }
 }
 
 /// Makes the store believe that its servers can, or cannot, compare a value before they replace it.

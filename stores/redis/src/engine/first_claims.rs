@@ -111,6 +111,11 @@ impl FirstClaim {
         Self { lease, value, ttl: redis_millis(claim.ttl), third, sent, granted }
     }
 
+    #[cfg(feature = "internals")]
+    pub(crate) fn value(&self) -> &[u8] {
+        &self.value
+    }
+
     /// Returns for how long its recording is kept, in milliseconds; `None` later than a third of the
     /// lease after it was sent, when the lease is renewed.
     ///
