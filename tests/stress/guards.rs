@@ -1,6 +1,6 @@
-//! Each guard of the state machine and of the memory store is removed, one at a time, and a unit
-//! test of the core must fail. `docs/guards.md` says what counts as a guard, and where those of the
-//! statements and scripts are.
+//! Each guard of the state machine, of the memory store, and of the completions that Redis executes
+//! without a script is removed, one at a time, and a unit test must fail. `docs/guards.md` says what
+//! counts as a guard, and where those of the statements and scripts are.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,28 +13,53 @@ use self::{copy::Copy, switches::Guard};
 mod copy;
 mod switches;
 
-const FILES: [&str; 8] = [
-    "transition.rs",
-    "transition/events.rs",
-    "transition/operators.rs",
-    "record.rs",
-    "store/memory/shard.rs",
-    "store/memory/shares.rs",
-    "store/memory/administration.rs",
-    "store/memory/audit_log.rs",
-];
+/// A crate with guards.
+struct Source {
+    package: &'static str,
+    folder: &'static str,
+    features: &'static str,
+    files: &'static [&'static str],
+    /// The unit tests that notice: the fastest first, and last those that are not always the same.
+    tests: &'static [&'static str],
+    /// Guards without which it is correct too: their code, and what they become.
+    redundant: &'static [(&'static str, &'static str)],
+}
 
-/// The unit tests that notice: the fastest first, and last those that are not always the same.
-const TESTS: [&str; 6] = [
-    "transition::table",
-    "store::memory::tests",
-    "store::memory::administration",
-    "store::memory::audit_log",
-    "store::memory::conforms",
-    "transition::histories",
-];
+const CORE: Source = Source {
+    package: "idempotent-core",
+    folder: "idempotent-core",
+    features: "memory,conformance",
+    files: &[
+        "transition.rs",
+        "transition/events.rs",
+        "transition/operators.rs",
+        "record.rs",
+        "store/memory/shard.rs",
+        "store/memory/shares.rs",
+        "store/memory/administration.rs",
+        "store/memory/audit_log.rs",
+    ],
+    tests: &[
+        "transition::table",
+        "store::memory::tests",
+        "store::memory::administration",
+        "store::memory::audit_log",
+        "store::memory::conforms",
+        "transition::histories",
+    ],
+    redundant: REDUNDANT,
+};
 
-/// Guards without which the store is correct too: their code, and what they become.
+/// The conditions of the scripts are in `mutants`.
+const REDIS: Source = Source {
+    package: "idempotent-redis",
+    folder: "stores/redis",
+    features: "internals",
+    files: &["engine/first_claims.rs", "engine/conditional_set.rs"],
+    tests: &["engine::first_claims", "engine::conditional_set"],
+    redundant: &[],
+};
+
 const REDUNDANT: &[(&str, &str)] = &[
     // These save a copy of empty bytes,
     ("steps.is_empty()", "false"),
@@ -58,8 +83,17 @@ const REDUNDANT: &[(&str, &str)] = &[
 
 #[test]
 fn a_test_notices_each_guard_of_the_state_machine_that_is_removed() {
-    let copy = Copy::new();
-    for tests in TESTS {
+    assert_all_noticed(&CORE);
+}
+
+#[test]
+fn a_test_notices_each_guard_of_completions_in_redis_that_is_removed() {
+    assert_all_noticed(&REDIS);
+}
+
+fn assert_all_noticed(of: &Source) {
+    let copy = Copy::new(of);
+    for tests in of.tests {
         assert_eq!(copy.failed_test(tests, None), None, "a test fails with all guards");
     }
     let next = AtomicUsize::new(0);
@@ -70,7 +104,7 @@ fn a_test_notices_each_guard_of_the_state_machine_that_is_removed() {
             if guard >= copy.guards.len() {
                 return noticed;
             }
-            let by = TESTS.iter().find_map(|tests| copy.failed_test(tests, Some(guard)));
+            let by = of.tests.iter().find_map(|tests| copy.failed_test(tests, Some(guard)));
             noticed.push((guard, by));
         }
     };
@@ -84,7 +118,7 @@ fn a_test_notices_each_guard_of_the_state_machine_that_is_removed() {
         let Guard { place, code, removal } = &copy.guards[guard];
         match by {
             Some(test) => *by_test.entry(test).or_default() += 1,
-            None if REDUNDANT.contains(&(code, removal)) => {
+            None if of.redundant.contains(&(code, removal)) => {
                 redundant.insert((code.as_str(), *removal));
             }
             None => missed.push(format!("{place}: `{code}`, which becomes {removal}")),
@@ -93,6 +127,6 @@ fn a_test_notices_each_guard_of_the_state_machine_that_is_removed() {
     missed.sort();
     println!("{} guards; for each test, how many it notices: {by_test:#?}", copy.guards.len());
     assert!(missed.is_empty(), "no test notices that these guards are removed: {missed:#?}");
-    let known: BTreeSet<_> = REDUNDANT.iter().copied().collect();
+    let known: BTreeSet<_> = of.redundant.iter().copied().collect();
     assert_eq!(redundant, known, "the list of redundant guards is out of date");
 }

@@ -10,9 +10,9 @@ use idempotent_core::{
     protocol::Claim,
 };
 
-use self::layout::{COMPLETED, HEADER_LEN, IN_FLIGHT, VERSION};
+use self::layout::{COMPLETED, COMPLETED_AT, HEADER_LEN, IN_FLIGHT, STATE_AT, STATUS_AT, VERSION};
 pub(crate) use self::{
-    decode::{decode, decode_beginning, short_text},
+    decode::{decode, decode_beginning, recording_for, short_text},
     layout::Unreadable,
     log::{log_entry, read_log_entry},
 };
@@ -102,6 +102,20 @@ pub(crate) fn encode_completed(
     value
 }
 
+/// Encodes what precedes the recording in the value of a first claim that is completed, as
+/// `lua/complete_first.lua` does. `left` is the time until the record expires, in milliseconds.
+pub(crate) fn encode_first_completed(claim: &[u8], recording: &Bytes, left: u64) -> Vec<u8> {
+    let status = EncodedRecording::status_of(recording).unwrap_or_default();
+    let mut value = claim.to_vec();
+    let mut overwrite = |at: usize, bytes: &[u8]| {
+        value.iter_mut().skip(at).zip(bytes).for_each(|(place, byte)| *place = *byte);
+    };
+    overwrite(STATE_AT, &[COMPLETED]);
+    overwrite(COMPLETED_AT, &left.to_be_bytes());
+    overwrite(STATUS_AT, &status.to_be_bytes());
+    value
+}
+
 /// The bytes of a claim's principal; empty if there is none.
 pub(crate) fn principal_bytes(claim: &Claim) -> &[u8] {
     claim.principal.as_ref().map_or(&[], |principal| principal.as_bytes())
@@ -178,6 +192,20 @@ mod tests {
         assert_eq!((settled.completed_at, settled.status), (None, None));
         assert_eq!(settled.notes, Notes::default());
         assert_eq!(settled.history, History::EMPTY.with(Kind::Claimed, created));
+    }
+
+    #[test]
+    fn a_completed_first_claim_differs_in_its_state_and_its_completion() {
+        let recording = Bytes::from_static(b"done");
+        let claimed = decode(encode_claim(&claim()).into()).unwrap();
+        let mut value = encode_first_completed(&encode_claim(&claim()), &recording, 80_000);
+        assert_eq!(value.len(), encode_claim(&claim()).len());
+        value.extend_from_slice(&recording);
+        let mut completed = decode(value.into()).unwrap();
+        assert_eq!(completed.state, RecordState::Completed(recording));
+        assert_eq!(completed.completed_at, Some(Timestamp::from_millis(80_000)));
+        (completed.state, completed.completed_at) = (RecordState::InFlight, None);
+        assert_eq!(completed, claimed);
     }
 
     #[test]

@@ -5,7 +5,11 @@ use std::sync::Arc;
 use redis::Value;
 
 use self::inputs::InputIndex;
-pub(crate) use self::slot_keys::SlotKeys;
+pub(crate) use self::{
+    conditional_set::{replaced, set_if_equal},
+    first_claims::{FirstClaim, FirstClaims},
+    slot_keys::SlotKeys,
+};
 use crate::{
     error::{CallFailure, Reaction},
     lua::{Arg, Script, Scripts},
@@ -14,6 +18,8 @@ use crate::{
 };
 use idempotent_core::{Lease, RecordId, protocol::Fence};
 
+mod conditional_set;
+mod first_claims;
 mod inputs;
 mod slot_keys;
 
@@ -29,7 +35,9 @@ pub(crate) struct Engine {
     pub(crate) watched: SlotKeys,
     pub(crate) log: SlotKeys,
     pub(crate) replicas: Option<Arc<Replicas>>,
-    /// The shortest recording that is stored without a script if the server can, in bytes.
+    pub(crate) first: Arc<FirstClaims>,
+    /// The shortest recording for which a claim is read to store it without a script, if the server
+    /// can, in bytes.
     pub(crate) large: usize,
 }
 
@@ -52,6 +60,7 @@ impl Engine {
             prefix: options.key_prefix.as_str().into(),
             inputs: InputIndex::new(&options.key_prefix),
             replicas,
+            first: Arc::default(),
             large: LARGE,
         }
     }
@@ -136,6 +145,8 @@ impl Engine {
         (lease, beside): (&Lease, Beside),
         more: &[Arg<'_>],
     ) -> Result<(Fence, ConnectionRoute), CallFailure> {
+        // The script changes the value of the record.
+        drop(self.first.take(lease));
         let args = [&[Arg::Bytes(lease.owner.as_bytes())], more].concat();
         match self.call(how, script, (&lease.id, beside), &args).await? {
             (Value::Int(0), route) => Ok((Fence::Fenced, route)),

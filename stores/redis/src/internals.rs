@@ -1,16 +1,21 @@
 //! What the tests of this repository need beyond the public API. It is not covered by semantic
 //! versioning.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use idempotent_core::{Record, RecordId, StoreError, clock::Timestamp, protocol::Claim};
+use idempotent_core::{Lease, Record, RecordId, StoreError, clock::Timestamp, protocol::Claim};
+use tokio::time::Instant;
 
 use crate::{
-    RedisOptions, RedisStore, connect, encoding, engine::Engine, lua::Scripts, net::Router,
+    RedisOptions, RedisStore, connect, encoding,
+    engine::{Engine, FirstClaim, FirstClaims},
+    lua::Scripts,
+    net::Router,
 };
 
-/// The store with another text in place of each of these files of its scripts.
+/// The store with another text in place of each of these files of its scripts, which complete first
+/// claims too.
 pub fn alter_redis<F: AsRef<str>, T: AsRef<str>>(
     store: RedisStore,
     files: &[(F, T)],
@@ -20,13 +25,48 @@ pub fn alter_redis<F: AsRef<str>, T: AsRef<str>>(
             code.replacen(file.as_ref(), text.as_ref(), 1)
         })
     }));
-    with_engine(Engine { scripts, ..(*store.engine).clone() })
+    let first = Arc::new(FirstClaims::none());
+    with_engine(Engine { scripts, first, ..(*store.engine).clone() })
 }
 
-/// The store that stores recordings of at least this many bytes without a script, if the server
-/// can.
+/// The store that reads the claims of recordings of at least this many bytes to store them without
+/// a script, if the server can, and does not complete first claims without reading them.
 pub fn with_large_recordings_from(store: RedisStore, bytes: usize) -> RedisStore {
-    with_engine(Engine { large: bytes, ..(*store.engine).clone() })
+    let first = Arc::new(FirstClaims::none());
+    with_engine(Engine { large: bytes, first, ..(*store.engine).clone() })
+}
+
+/// Lets time pass since all claims that the store remembers.
+pub fn advance_first_claims(store: &RedisStore, by: Duration) {
+    store.engine.first.advance(by);
+}
+
+/// Lets the store forget the claims that it remembers, so that scripts complete them.
+pub fn forget_first_claims(store: &RedisStore) {
+    store.engine.first.forget();
+}
+
+/// The first claims that a process remembers, for a simulation of the server.
+#[derive(Default)]
+pub struct RememberedClaims(FirstClaims);
+
+impl RememberedClaims {
+    /// Remembers a claim, with the times when it was sent and when it was known to be granted.
+    pub fn remember(&self, lease: Lease, claim: &Claim, times: [Instant; 2]) {
+        self.0.remember(FirstClaim::new(lease, claim, encoding::encode_claim(claim), times));
+    }
+
+    /// Forgets a claim. Returns the value that a completion expects, and for how long it keeps the
+    /// recording; `None` if the script completes the claim.
+    pub fn take(&self, lease: &Lease, now: Instant) -> Option<(Vec<u8>, Duration)> {
+        let claim = self.0.take(lease)?;
+        Some((claim.value().to_vec(), Duration::from_millis(claim.left(now)?)))
+    }
+}
+
+/// Makes the store believe that its servers can, or cannot, compare a value before they replace it.
+pub fn expect_comparisons(store: &RedisStore, can: bool) {
+    store.engine.router.servers.masters().iter().for_each(|node| node.expect_comparisons(can));
 }
 
 /// A store with other options on the servers and connections of this one.

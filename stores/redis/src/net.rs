@@ -19,6 +19,7 @@ mod wire;
 pub(crate) use self::{
     address::Address,
     cluster::{SLOTS, checksum, slot, slot_of_checksum, tag},
+    lock::lock,
     node::{ConnectionRole, Message, Node},
     replicas::Replicas,
     requirements::{has_replicas, persists_writes},

@@ -22,7 +22,7 @@ async fn the_store_conforms_on_a_server() {
 
 /// Fails with the names of the cases that fail.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_store_conforms_without_the_script_that_completes() {
+async fn the_store_conforms_when_it_reads_what_it_completes() {
     let server = TestServer::start();
     check(|| server.subject(true)).await;
 }
@@ -52,7 +52,7 @@ async fn the_store_follows_the_state_machine() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_store_follows_the_state_machine_without_the_script_that_completes() {
+async fn the_store_follows_the_state_machine_when_it_reads_what_it_completes() {
     follow_the_state_machine(true).await;
 }
 

@@ -9,6 +9,7 @@ use idempotent_core::{
     store::Store,
 };
 use idempotent_redis::{RedisOptions, RedisStore};
+use test_support::servers::redis::Server;
 use tokio::time::sleep;
 
 pub(super) const GRANTED: ClaimOutcome = ClaimOutcome::Granted { attempt: 1 };
@@ -47,6 +48,14 @@ pub(super) fn request() -> Claim {
 
 pub(super) fn lease(id: RecordId, claim: &Claim) -> Lease {
     Lease { id, owner: claim.owner }
+}
+
+/// Whether the server can compare a value before it replaces it.
+pub(super) fn compares_values(server: &Server) -> bool {
+    server.info("valkey_version").is_some_and(|version| {
+        let parts: Vec<u32> = version.split('.').map(|part| part.parse().unwrap()).collect();
+        parts >= vec![8, 1]
+    })
 }
 
 /// Claims a new key and completes it.

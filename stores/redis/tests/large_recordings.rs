@@ -1,5 +1,6 @@
-//! Recordings that are stored without a script, by servers that can compare a value before they
-//! replace it. On other servers the script stores them, which the tests expect there.
+//! Large recordings that are stored without a script after the claim was read, by servers that can
+//! compare a value before they replace it. On other servers the script stores them, which the tests
+//! expect there.
 
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use idempotent_redis::{
     internals::{alter_redis, with_large_recordings_from, with_options},
 };
 
-use super::helpers::{GRANTED, key, lease, request};
+use super::helpers::{GRANTED, compares_values, key, lease, request};
 use test_support::servers::redis::{IN_MEMORY, Server};
 
 const LOOK_UP: &str = include_str!("../src/lua/look_up.lua");
@@ -25,16 +26,9 @@ fn recording(bytes: usize) -> Bytes {
     Bytes::from(vec![7; bytes])
 }
 
+/// A store that does not know the values of its claims.
 async fn open(server: &Server) -> RedisStore {
-    RedisStore::connect(&server.url()).await.unwrap()
-}
-
-/// Whether the server can compare a value before it replaces it.
-fn compares_values(server: &Server) -> bool {
-    server.info("valkey_version").is_some_and(|version| {
-        let parts: Vec<u32> = version.split('.').map(|part| part.parse().unwrap()).collect();
-        parts >= vec![8, 1]
-    })
+    with_large_recordings_from(RedisStore::connect(&server.url()).await.unwrap(), LARGE)
 }
 
 #[tokio::test]

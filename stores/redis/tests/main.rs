@@ -14,6 +14,7 @@ mod connections;
 mod cut_connections;
 mod damage;
 mod failovers;
+mod first_completions;
 mod guarantees;
 mod helpers;
 mod idle_connections;

@@ -13,7 +13,7 @@ use idempotent_core::{
     },
     store::{Administration, Store},
 };
-use idempotent_redis::RedisStore;
+use idempotent_redis::{RedisStore, internals::forget_first_claims};
 
 use super::helpers::{GRANTED, complete, describe, key, lease, request};
 use test_support::{
@@ -260,6 +260,7 @@ async fn a_revoked_privilege_is_permanent_and_too_many_clients_are_transient() {
     let (id, claim) = (key(), request());
     let lease = lease(id, &claim);
     assert_eq!(store.claim(&id, &claim).await.unwrap(), GRANTED);
+    forget_first_claims(&store);
     grant(&server, "~idempotency:*", &all_except("evalsha"));
     let renewal = Renewal::new(lease, claim.lease);
     for error in [

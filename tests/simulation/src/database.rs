@@ -23,6 +23,7 @@ use tokio::sync::Notify;
 use self::in_memory::{set, step_in_memory};
 use crate::{operation::Run, world::World};
 
+mod first_claims;
 mod in_memory;
 mod transactions;
 
@@ -38,6 +39,9 @@ pub(crate) enum Statement {
     Renew(Vec<Renewal>),
     Note(Lease, Note),
     Complete(Lease, Bytes),
+    /// Completes a claim whose value in Redis is still this one; the recording is kept for this
+    /// time.
+    CompleteFirst(Lease, Bytes, Bytes, Duration),
     Release(Lease),
     Abandon(Lease, Abandoned),
     LookUp(RecordId),
@@ -68,6 +72,8 @@ pub(crate) enum Reply {
     Purged(u64),
     Resumable(ResumablePage),
     Batch(Vec<Reply>),
+    /// The value is not the expected one.
+    Changed,
     /// The statement has failed, and has changed nothing.
     Failed(&'static str),
 }
@@ -86,6 +92,8 @@ struct State {
     memory: Option<(MemoryStore, ManualClock)>,
     /// The transactions that have a row locked.
     locks: BTreeMap<RecordId, u64>,
+    /// When the owners of first claims were granted them, since the history began.
+    granted: BTreeMap<[u8; 16], Duration>,
     open: BTreeMap<u64, transactions::Open>,
 }
 
@@ -101,6 +109,7 @@ impl Database {
             records: BTreeMap::new(),
             memory,
             locks: BTreeMap::new(),
+            granted: BTreeMap::new(),
             open: BTreeMap::new(),
         };
         Arc::new(Self { world, state: Mutex::new(state), unlocked: Notify::new() })
@@ -178,6 +187,10 @@ impl Database {
             Statement::Complete(Lease { id, owner }, recording) => {
                 step(state, id, Event::Complete(*owner, recording))
             }
+            Statement::CompleteFirst(lease, recording, value, left) => {
+                let free = !state.locks.contains_key(&lease.id);
+                free.then(|| self.complete_first(state, lease, recording, (value, *left)))
+            }
             Statement::Release(Lease { id, owner }) => step(state, id, Event::Release(*owner)),
             Statement::Abandon(Lease { id, owner }, policy) => {
                 step(state, id, Event::Abandon(*owner, *policy))
@@ -237,6 +250,11 @@ impl Database {
             Change::Remove => {
                 state.records.remove(id);
             }
+        }
+        if let EventOutcome::Claim(ClaimOutcome::Granted { attempt: 1 }) = expected
+            && let Event::Claim(claim) = event
+        {
+            state.granted.entry(*claim.owner.as_bytes()).or_insert(self.world.elapsed());
         }
         let after = state.records.get(id).cloned();
         let outcome = match &state.memory {

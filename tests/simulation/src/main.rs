@@ -141,7 +141,7 @@ mod tests {
     fn no_history_violates_an_invariant() {
         let summary = run_all(0..SEEDS, 2, false, false);
         assert_eq!(summary.failed, 0);
-        let Counts { runs, takeovers, fenced, replays, held, effects, deferred, .. } =
+        let Counts { runs, takeovers, fenced, replays, held, effects, deferred, compared, .. } =
             summary.counts;
         println!("{:?}", summary.counts);
         // What the histories are for has happened often.
@@ -153,6 +153,7 @@ mod tests {
             (held, 500),
             (effects, 2_000),
             (deferred, 20),
+            (compared, 500),
         ] {
             assert!(count >= least, "{:?}", summary.counts);
         }

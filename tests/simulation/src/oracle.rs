@@ -4,6 +4,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     ops::AddAssign,
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -52,6 +53,7 @@ pub(crate) struct Counts {
     pub(crate) held: u64,
     pub(crate) effects: u64,
     pub(crate) deferred: u64,
+    pub(crate) compared: u64,
     pub(crate) responses: u64,
 }
 
@@ -64,6 +66,7 @@ impl AddAssign for Counts {
         self.held += other.held;
         self.effects += other.effects;
         self.deferred += other.deferred;
+        self.compared += other.compared;
         self.responses += other.responses;
     }
 }
@@ -170,6 +173,16 @@ impl Oracle {
             _ => {}
         }
         self.track(id, before, after);
+    }
+
+    /// A completion that compared the value of a claim, which was granted `passed` ago, keeps the
+    /// recording for `left`.
+    pub(crate) fn kept(&mut self, ttl: Duration, passed: Option<Duration>, left: Duration) {
+        self.counts.compared += 1;
+        let promised = passed.map(|passed| ttl.saturating_sub(passed));
+        self.verify(promised.is_some_and(|promised| promised <= left && left <= ttl), || {
+            format!("I2: a recording is kept for {left:?} of {ttl:?}, {passed:?} after its claim")
+        });
     }
 
     /// A claim was granted as a part of a transaction, which is not committed yet.

@@ -24,6 +24,8 @@ pub(crate) struct Release {
     /// How many claims and completions are sent side by side before others are sent in batches;
     /// `None` if there are no batches.
     pub(crate) side_by_side: Option<usize>,
+    /// Whether first claims are completed as in Redis, by comparing the value of the claim.
+    pub(crate) compares_claims: bool,
 }
 
 /// The longest lease of any release.
@@ -45,6 +47,7 @@ impl Release {
             finishes: chance(30),
             faults,
             side_by_side: one_of(&[None, Some(0), Some(1)]),
+            compares_claims: chance(50),
         }
     }
 

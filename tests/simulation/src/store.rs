@@ -23,9 +23,12 @@ use idempotent_core::{
     transition::EventOutcome,
 };
 use idempotent_sql::group_commit::{GroupCommit, GroupCommitLimits};
-use tokio::{sync::oneshot, time::sleep};
+use tokio::{
+    sync::oneshot,
+    time::{Instant, sleep},
+};
 
-use self::{connection::SimulatedTransaction, group_commit::Group};
+use self::{connection::SimulatedTransaction, first_claims::FirstClaims, group_commit::Group};
 use crate::{
     database::{Database, Reply, Statement},
     release::Release,
@@ -33,6 +36,7 @@ use crate::{
 };
 
 mod connection;
+mod first_claims;
 mod group_commit;
 
 pub(crate) use connection::SimulatedConnection;
@@ -56,6 +60,7 @@ pub(crate) struct SimulatedStore {
     process: usize,
     /// Where claims and completions queue for a batch, if the release uses batches.
     group: Option<Group>,
+    first_claims: FirstClaims,
 }
 
 /// What the network does to one call.
@@ -86,7 +91,9 @@ impl SimulatedStore {
             let limits = GroupCommitLimits::new(steps);
             GroupCommit::new(GroupCommitLimits { batches: BATCHES, steps: BATCH, ..limits })
         });
-        Self { world, database, alive, cut_off, faults: release.faults, process, group }
+        let compares = release.compares_claims && database.has_transactions();
+        let (faults, first_claims) = (release.faults, FirstClaims::new(compares));
+        Self { world, database, alive, cut_off, faults, process, group, first_claims }
     }
 
     /// Nothing that the process sends from now on arrives.
@@ -205,6 +212,7 @@ impl SimulatedStore {
 fn completion(statement: &Statement) -> Option<Bytes> {
     match statement {
         Statement::Complete(_, recording)
+        | Statement::CompleteFirst(_, recording, ..)
         | Statement::CompleteIn(_, _, recording)
         | Statement::CompleteAndCommit(_, _, recording) => Some(recording.clone()),
         _ => None,
@@ -249,7 +257,10 @@ impl Store for SimulatedStore {
     }
 
     async fn claim(&self, id: &RecordId, claim: &Claim) -> Result<ClaimOutcome, StoreError> {
-        self.call_in_turn(Statement::Claim(*id, claim.clone())).await?.claim()
+        let sent = Instant::now();
+        let outcome = self.call_in_turn(Statement::Claim(*id, claim.clone())).await?.claim()?;
+        self.first_claims.claimed(id, claim, &outcome, sent);
+        Ok(outcome)
     }
 
     async fn renew(&self, leases: &[Renewal]) -> Result<Vec<RenewOutcome>, StoreError> {
@@ -264,6 +275,9 @@ impl Store for SimulatedStore {
     }
 
     async fn complete(&self, lease: &Lease, recording: &Bytes) -> Result<Fence, StoreError> {
+        if let Some(fence) = self.complete_first(lease, recording).await? {
+            return Ok(fence);
+        }
         self.call_in_turn(Statement::Complete(*lease, recording.clone())).await?.fence()
     }
 

@@ -1,4 +1,4 @@
-//! A copy of the core in which each guard can be removed, and its unit tests.
+//! A copy of a crate in which each guard can be removed, and its unit tests.
 
 use std::{
     collections::BTreeMap,
@@ -10,7 +10,7 @@ use std::{
 };
 
 use super::{
-    FILES,
+    Source,
     switches::{Guard, SWITCH, add_switches},
 };
 use crate::mutants::folder;
@@ -18,35 +18,46 @@ use crate::mutants::folder;
 /// The tests end within seconds, also on a busy machine. Without some guards a list has no end.
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 
-/// The unit tests of the core, compiled with a switch for each guard.
+/// The packages of this workspace that only other tests of a crate need.
+const OTHER_PACKAGES: [&str; 3] = ["idempotent-http", "idempotent-redis", "test-support"];
+
+/// The unit tests of a crate, compiled with a switch for each guard.
 pub(super) struct Copy {
     root: tempfile::TempDir,
+    folder: &'static str,
     tests: PathBuf,
     pub(super) guards: Vec<Guard>,
 }
 
 impl Copy {
-    /// Copies the core into a workspace of its own, and compiles its unit tests.
-    pub(super) fn new() -> Self {
+    /// Copies a crate and the core into a workspace of their own, and compiles the crate's unit tests.
+    pub(super) fn new(of: &Source) -> Self {
         let (root, from) = (tempfile::tempdir().unwrap(), folder("."));
         let manifest = fs::read_to_string(from.join("Cargo.toml")).unwrap();
         let (before, after) = manifest.split_once("members = [").unwrap();
         let (_, after) = after.split_once(']').unwrap();
-        let manifest = format!("{before}members = [\"idempotent-core\"]{after}");
+        let mut members = vec!["idempotent-core", of.folder];
+        members.dedup();
+        let manifest = format!("{before}members = {members:?}{after}");
         fs::write(root.path().join("Cargo.toml"), manifest).unwrap();
         fs::copy(from.join("Cargo.lock"), root.path().join("Cargo.lock")).unwrap();
-        copy_all(&from.join("idempotent-core"), &root.path().join("idempotent-core"));
-        let source = root.path().join("idempotent-core/src");
+        for member in members {
+            copy_all(&from.join(member), &root.path().join(member));
+        }
+        let manifest = root.path().join(of.folder).join("Cargo.toml");
+        let text = fs::read_to_string(&manifest).unwrap();
+        fs::write(manifest, without_other_packages(&text)).unwrap();
+        let source = root.path().join(of.folder).join("src");
         let mut guards = Vec::new();
-        for file in FILES {
+        for file in of.files {
             let text = fs::read_to_string(source.join(file)).unwrap();
             fs::write(source.join(file), add_switches(file, &text, &mut guards)).unwrap();
         }
         let library = fs::read_to_string(source.join("lib.rs")).unwrap();
         fs::write(source.join("lib.rs"), ["#![allow(warnings)]\n", &library, SWITCH].concat())
             .unwrap();
-        let tests = compile(root.path(), &from.join("target/guards"));
-        Self { root, tests, guards }
+        let tests = compile(of, root.path(), &from.join("target/guards"));
+        Self { root, folder: of.folder, tests, guards }
     }
 
     /// The first of these tests that fails without a guard, or that they do not end.
@@ -54,7 +65,7 @@ impl Copy {
         let output = self.root.path().join(format!("output-{guard:?}"));
         let mut running = Command::new(&self.tests)
             .arg(tests)
-            .current_dir(self.root.path().join("idempotent-core"))
+            .current_dir(self.root.path().join(self.folder))
             .env("REMOVED_GUARD", guard.map_or_else(String::new, |guard| guard.to_string()))
             // A failure is found in a moment, but its smallest history only after minutes.
             .env("PROPTEST_MAX_SHRINK_ITERS", "0")
@@ -77,11 +88,19 @@ impl Copy {
     }
 }
 
+/// The manifest without the dependencies of other tests.
+fn without_other_packages(manifest: &str) -> String {
+    let (before, after) = manifest.split_once("[dev-dependencies]\n").unwrap();
+    let is_other = |line: &&str| OTHER_PACKAGES.iter().any(|name| line.starts_with(name));
+    let kept: Vec<_> = after.lines().filter(|line| !is_other(line)).collect();
+    format!("{before}[dev-dependencies]\n{}", kept.join("\n"))
+}
+
 /// Compiles the unit tests, and returns the path of the program.
-fn compile(root: &Path, target: &Path) -> PathBuf {
+fn compile(of: &Source, root: &Path, target: &Path) -> PathBuf {
     let built = Command::new(env!("CARGO"))
-        .args(["test", "--offline", "-p", "idempotent-core", "--lib", "--no-default-features"])
-        .args(["--features", "memory,conformance", "--no-run"])
+        .args(["test", "--offline", "-p", of.package, "--lib", "--no-default-features"])
+        .args(["--features", of.features, "--no-run"])
         .arg("--message-format=json-render-diagnostics")
         .current_dir(root)
         .env("CARGO_TARGET_DIR", target)

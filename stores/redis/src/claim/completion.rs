@@ -1,30 +1,27 @@
-//! Stores large recordings without a script, on servers that can compare a value before they
-//! replace it: Valkey 8.1 or later.
+//! Completions. On servers that can compare a value before they replace it (Valkey 8.1 or later),
+//! most need no script: the completed record replaces the claim on the condition that it is still
+//! the same value (`SET … IFEQ`).
 //!
-//! A script copies a recording several times, and the server does nothing else meanwhile. Instead
-//! the store reads the claim, and replaces it with the completed record on the condition that it is
-//! still the same value (`SET … IFEQ`). If the condition fails, or in any unusual case, the script
-//! decides.
+//! * A [first claim](FirstClaim) is compared with the value that this process has written.
+//! * Otherwise, a large recording takes a second round trip, which reads the claim. A script would
+//!   copy the recording several times, and the server does nothing else meanwhile.
 //!
-//! The expiry is a length (`PX`), not a point in time (`PXAT`). The server propagates `SET … IFEQ …
-//! PX` as a plain `SET … PXAT`, but `SET … IFEQ … PXAT` as it is, which an older replica refuses
-//! and acknowledges all the same. A length is also right for a command that arrives late: a point
-//! in time that has passed would delete the record.
+//! If the condition fails, or in any unusual case, the script decides.
 
-use std::{io::Write, time::Duration};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::join;
-use redis::{RedisWrite, Value};
+use tokio::time::Instant;
 
 use super::read::value_on;
 use crate::{
     encoding::{completion_args, encode_completed},
-    engine::{Beside, Engine},
+    engine::{Beside, Engine, FirstClaim, replaced, set_if_equal},
     error::CallFailure,
     net::{ConnectionRole, ConnectionRoute, SendAgain},
 };
-use idempotent_core::{Lease, RecordState, clock::millis, protocol::Fence, store::Effect};
+use idempotent_core::{Lease, RecordState, clock::millis, protocol::Fence};
 
 /// The script completes a record that expires sooner than this, because a completion after the ttl
 /// keeps the recording for the same ttl again, and only the server knows the time of the write.
@@ -37,6 +34,11 @@ pub(crate) async fn complete_on(
     lease: &Lease,
     recording: &Bytes,
 ) -> Result<(Fence, ConnectionRoute), CallFailure> {
+    if let Some(first) = engine.first.take(lease)
+        && let Some(route) = complete_first(engine, role, lease, &first, recording).await?
+    {
+        return Ok((Fence::Passed, route));
+    }
     if recording.len() >= engine.large
         && let Some(route) = Box::pin(complete_if_unchanged(engine, role, lease, recording)).await?
     {
@@ -45,6 +47,25 @@ pub(crate) async fn complete_on(
     let args = completion_args(recording);
     let (how, record) = ((role, SendAgain::Once), (lease, Beside::ListIfTogether));
     engine.call_fenced(how, &engine.scripts.complete, record, &args).await
+}
+
+/// Completes a first claim, unless it has changed since this process has written it. Returns `None`
+/// if the script has to decide.
+async fn complete_first(
+    engine: &Engine,
+    role: ConnectionRole,
+    lease: &Lease,
+    first: &FirstClaim,
+    recording: &Bytes,
+) -> Result<Option<ConnectionRoute>, CallFailure> {
+    let key = engine.key(&lease.id);
+    // Another server may have become the master since the claim.
+    if !engine.router.servers.node(&key)?.compares_values() {
+        return Ok(None);
+    }
+    let Some(left) = first.left(Instant::now()) else { return Ok(None) };
+    let set = first.completion(&key, recording, left);
+    replaced(engine.router.send((role, SendAgain::Once), &key, &set).await)
 }
 
 /// Completes a claim if it does not change between reading and writing it. Returns `None` if
@@ -70,14 +91,8 @@ async fn complete_if_unchanged(
         return Ok(None);
     }
     let left = record.expires_at.duration_since(at);
-    let mut set = redis::cmd("SET");
-    set.arg(&key);
-    {
-        let mut value = set.writer_for_next_arg();
-        let _ = value.write_all(&encode_completed(record, at, recording));
-        let _ = value.write_all(recording);
-    }
-    set.arg("IFEQ").arg(&found.value[..]).arg("PX").arg(millis(left));
+    let head = encode_completed(record, at, recording);
+    let set = set_if_equal(&key, [&head, recording], &found.value, millis(left));
     let complete = engine.router.send((role, SendAgain::Once), &key, &set);
     let sent = match found.may_be_watched() {
         false => complete.await,
@@ -87,13 +102,5 @@ async fn complete_if_unchanged(
             Box::pin(join(complete, unwatch)).await.0
         }
     };
-    match sent {
-        Ok((Value::Okay, route)) => Ok(Some(route)),
-        // The record has changed, or an earlier call whose response was lost has completed it.
-        Ok((Value::Nil, _)) => Ok(None),
-        Ok(_) => Err(CallFailure::Unexpected),
-        Err(failure) if failure.class().effect == Effect::Unknown => Err(failure),
-        // A full server still executes the script.
-        Err(_) => Ok(None),
-    }
+    replaced(sent)
 }

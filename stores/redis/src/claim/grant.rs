@@ -2,21 +2,23 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use redis::{Cmd, Value};
+use tokio::time::Instant;
 
 use super::read::read_on;
 use crate::{
     encoding::{
-        GRACE, Unreadable, abandoned_code, decode, encode_claim, principal_bytes, redis_millis,
-        short_text,
+        GRACE, Unreadable, abandoned_code, decode, encode_claim, principal_bytes, recording_for,
+        redis_millis, short_text,
     },
-    engine::{Beside, Engine},
+    engine::{Beside, Engine, FirstClaim},
     error::{CallFailure, Reaction},
     lua::{Arg, MAX_DIGITS},
     net::{ConnectionRole, ConnectionRoute, SendAgain},
 };
 use idempotent_core::{
-    Abandoned, Fingerprint, Record, RecordId, RecordState, ShortText,
+    Abandoned, Fingerprint, Lease, RecordId, RecordState, ShortText,
     clock::{Timestamp, millis},
     protocol::{Claim, ClaimOutcome, Rejection},
     transition,
@@ -80,26 +82,39 @@ async fn claim_by_set(
     if claim.abandoned == Abandoned::Hold || claim.lease > claim.ttl || ttl == 0 {
         return Box::pin(claim_by_script(engine, role, id, claim)).await;
     }
-    let set = set_new(key, &encode_claim(claim), ttl + millis(GRACE));
-    let (value, route) = engine.router.send((role, SendAgain::Once), key, &set).await?;
-    match existing_record(value)? {
-        None => Ok(ClaimReply {
-            outcome: ClaimOutcome::Granted { attempt: 1 },
-            was_owned: false,
-            route,
-        }),
-        // Only the server's clock can decide. Between the two calls the record may change; the
-        // script reads it again.
-        Some(record) if record.state == RecordState::InFlight => {
-            Box::pin(claim_by_script(engine, role, id, claim)).await
+    let (value, sent) = (encode_claim(claim), Instant::now());
+    let set = set_new(key, &value, ttl + millis(GRACE));
+    let (existing, route) = engine.router.send((role, SendAgain::Once), key, &set).await?;
+    let existing = match existing {
+        Value::Nil => {
+            // Other servers complete by the script only.
+            if route.compares_values() {
+                let (lease, times) =
+                    (Lease { id: *id, owner: claim.owner }, [sent, Instant::now()]);
+                engine.first.remember(FirstClaim::new(lease, claim, value, times));
+            }
+            let outcome = ClaimOutcome::Granted { attempt: 1 };
+            return Ok(ClaimReply { outcome, was_owned: false, route });
         }
-        // A recording exists until it expires, and a held key does not expire, so their outcome
-        // depends on no time; at time 0 no claim is granted.
-        Some(record) => {
-            let outcome = transition::claim(Some(&record), claim, Timestamp::from_millis(0)).1;
-            Ok(ClaimReply { outcome, was_owned: false, route })
+        Value::BulkString(existing) => Bytes::from(existing),
+        _ => return Err(CallFailure::Unexpected),
+    };
+    // A recording exists until it expires, and a held key does not expire, so their outcome depends
+    // on no time.
+    let outcome = match recording_for(&claim.fingerprint, existing) {
+        Ok(recording) => ClaimOutcome::Rejected(Rejection::Completed(recording)),
+        Err(existing) => {
+            let record = decode(existing)?;
+            if record.state == RecordState::InFlight {
+                // Only the server's clock can decide. Between the two calls the record may change;
+                // the script reads it again.
+                return Box::pin(claim_by_script(engine, role, id, claim)).await;
+            }
+            // At time 0 no claim is granted.
+            transition::claim(Some(&record), claim, Timestamp::from_millis(0)).1
         }
-    }
+    };
+    Ok(ClaimReply { outcome, was_owned: false, route })
 }
 
 async fn claim_by_script(
@@ -131,14 +146,6 @@ fn set_new(key: &[u8], value: &[u8], expiry: u64) -> Cmd {
     let mut set = Cmd::with_capacity(7, length);
     set.arg("SET").arg(key).arg(value).arg("NX").arg("GET").arg("PX").arg(expiry);
     set
-}
-
-/// Decodes the existing value in the reply to `SET … NX GET`.
-fn existing_record(value: Value) -> Result<Option<Record>, CallFailure> {
-    let Value::BulkString(value) = value else {
-        return if value == Value::Nil { Ok(None) } else { Err(CallFailure::Unexpected) };
-    };
-    Ok(Some(decode(value.into())?))
 }
 
 /// Decodes the reply of `lua/claim.lua`: the outcome, and whether the key was granted to its owner

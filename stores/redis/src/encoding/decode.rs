@@ -8,7 +8,7 @@ use idempotent_core::{
     clock::Timestamp,
 };
 
-use super::layout::{COMPLETED, HELD, IN_FLIGHT, Unreadable, VERSION};
+use super::layout::{COMPLETED, FINGERPRINT_AT, HELD, IN_FLIGHT, LENGTHS_AT, Unreadable, VERSION};
 
 /// Decodes a value. Relative times are left unchanged, as if the key had been created at time 0.
 pub(crate) fn decode(mut value: Bytes) -> Result<Record, Unreadable> {
@@ -30,6 +30,30 @@ pub(crate) fn decode(mut value: Bytes) -> Result<Record, Unreadable> {
         _ => return Err(Unreadable),
     };
     Ok(record)
+}
+
+/// Returns the recording of a completed record with this fingerprint, without decoding what else the
+/// record has; otherwise the value.
+pub(crate) fn recording_for(fingerprint: &Fingerprint, mut value: Bytes) -> Result<Bytes, Bytes> {
+    match recording_at(fingerprint, &value) {
+        Some(at) => {
+            value.advance(at);
+            Ok(value)
+        }
+        None => Err(value),
+    }
+}
+
+fn recording_at(fingerprint: &Fingerprint, value: &[u8]) -> Option<usize> {
+    let [VERSION, COMPLETED, 0 | 1, ..] = value else { return None };
+    let same = value.get(FINGERPRINT_AT..)?.starts_with(&fingerprint.to_bytes());
+    let mut rest = value.get(LENGTHS_AT..)?;
+    let short: [u8; 5] = take(&mut rest).ok()?;
+    let [steps, input] = [take(&mut rest).ok()?, take(&mut rest).ok()?].map(u32::from_be_bytes);
+    let lengths = short.into_iter().map(u32::from).chain([steps, input]);
+    let at = lengths.map(u64::from).sum::<u64>() + u64::try_from(value.len() - rest.len()).ok()?;
+    let at = usize::try_from(at).ok()?;
+    (same && at <= value.len()).then_some(at)
 }
 
 /// Decodes the beginning of a value, up to the history. The recording, the steps and the input are
@@ -202,6 +226,29 @@ mod tests {
         assert_eq!(decode([whole.as_slice(), b"more"].concat().into()), Err(Unreadable));
     }
 
+    #[test]
+    fn the_recording_of_a_completed_record_is_found_by_its_fingerprint() {
+        let texts: [&[u8]; 7] = [b"POST /", &[6; 16], b"pi_1", b"", b"", &[1; 300], &[2; 70_000]];
+        let mut value = with_texts(texts);
+        value[1] = COMPLETED;
+        let length = value.len();
+        value.extend_from_slice(b"recording");
+        let found =
+            |value: &[u8]| recording_for(&claim().fingerprint, Bytes::copy_from_slice(value)).ok();
+        assert_eq!(found(&value).unwrap(), &b"recording"[..]);
+        assert_eq!(found(&value[..length]).unwrap(), &b""[..]);
+        assert!((0..length).all(|length| found(&value[..length]).is_none()));
+        for at in [0, 1, 2, FINGERPRINT_AT, FINGERPRINT_AT + Fingerprint::BYTES - 1] {
+            let mut other = value.clone();
+            other[at] ^= 3;
+            assert_eq!(found(&other), None, "{at}");
+            assert_eq!(
+                recording_for(&claim().fingerprint, other.clone().into()),
+                Err(other.into())
+            );
+        }
+    }
+
     proptest! {
         #[test]
         fn any_bytes_are_read_or_refused(
@@ -221,7 +268,15 @@ mod tests {
                 lengths[4..8].fill(0);
                 lengths[9..12].fill(0);
             }
-            if let Ok(record) = decode(bytes.into()) {
+            let bytes = Bytes::from(bytes);
+            let found = bytes.get(FINGERPRINT_AT..FINGERPRINT_AT + Fingerprint::BYTES).map(|own| {
+                let own = Fingerprint::from_bytes(own.try_into().unwrap());
+                recording_for(&own, bytes.clone())
+            });
+            if let Ok(record) = decode(bytes) {
+                let recording = found.and_then(Result::ok).map(RecordState::Completed);
+                let completed = matches!(record.state, RecordState::Completed(_));
+                prop_assert_eq!(recording, completed.then(|| record.state.clone()));
                 let _ = with_absolute_times(record, Timestamp::from_millis(expires));
             }
         }

@@ -86,6 +86,13 @@ impl Node {
         self.compares_values.load(Ordering::Relaxed)
     }
 
+    /// Makes the store believe that the server can do so or not, until the next connection is
+    /// opened.
+    #[cfg(feature = "internals")]
+    pub(crate) fn expect_comparisons(&self, can: bool) {
+        self.compares_values.store(can, Ordering::Relaxed);
+    }
+
     /// Closes all connections and ends the calls on them: the server is no longer a master.
     pub(crate) fn retire(&self) {
         self.health.retire();

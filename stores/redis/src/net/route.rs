@@ -19,6 +19,11 @@ impl ConnectionRoute {
         Self { node, connection, role }
     }
 
+    /// Whether the server can compare a value before it replaces it.
+    pub(crate) fn compares_values(&self) -> bool {
+        self.node.compares_values()
+    }
+
     /// Sends a command on the same connection, and waits for its response as long as bytes arrive
     /// at intervals of at most `within`.
     pub(crate) async fn send(

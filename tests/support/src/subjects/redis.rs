@@ -22,7 +22,9 @@ use idempotent_core::{
 };
 use idempotent_redis::{
     RedisStore,
-    internals::{watch_list_of, with_large_recordings_from},
+    internals::{
+        advance_first_claims, forget_first_claims, watch_list_of, with_large_recordings_from,
+    },
 };
 use redis::ConnectionLike;
 
@@ -53,7 +55,8 @@ impl TestServer {
         &self.url
     }
 
-    /// A store, which stores all recordings without a script if `conditional` and the server can.
+    /// A store, which reads all claims to complete them without a script if `conditional` and the
+    /// server can.
     pub async fn subject(&self, conditional: bool) -> ShiftedRedis {
         let prefix = unique_prefix();
         let options = RedisStore::options().key_prefix(&prefix);
@@ -158,10 +161,13 @@ impl TestedStore for ShiftedRedis {
     }
 
     async fn advance(&self, by: Duration) {
+        advance_first_claims(&self.0.store, by);
         self.0.shift(i128::try_from(by.as_millis()).unwrap());
     }
 
     async fn set_back(&self, by: Duration) -> bool {
+        // A process does not measure time by the server's clock.
+        forget_first_claims(&self.0.store);
         self.0.shift(-i128::try_from(by.as_millis()).unwrap());
         true
     }
