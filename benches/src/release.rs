@@ -69,7 +69,8 @@ mod tests {
 
     #[test]
     fn the_shares_are_read_from_a_table() {
-        let table = "## Throughput\n\n| work | floor | share of the floor | goal |\n|---|---|---|---|\n\
+        let table = "## Throughput\n\n| work | floor | share of the floor | goal |\n\
+                     |---|---|---|---|\n\
                      | memory/first | the bare handler | **0.61 (0.54–0.62)** | – |\n\
                      | memory/first | layer | 1063 | 1619 |\n";
         assert_eq!(parse(table), BTreeMap::from([("memory/first".to_owned(), 0.61)]));

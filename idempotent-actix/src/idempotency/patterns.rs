@@ -36,7 +36,8 @@ impl MountedRoute {
 pub(crate) struct Patterns(RwLock<BTreeMap<usize, Vec<Arc<MountedRoute>>>>);
 
 impl Patterns {
-    /// The route of a request; `None` if the name of its operation contains the path of the request.
+    /// The route of a request; `None` if the name of its operation contains the path of the
+    /// request.
     pub(crate) fn route_of(
         &self,
         declaration: &'static Declaration,
