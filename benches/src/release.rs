@@ -45,7 +45,7 @@ pub(crate) fn comparison(
         .iter()
         .filter_map(|one| {
             let (before, now) = (*released.get(one.row.name)?, one.share_of(one.floor()));
-            has_fallen(before, now.median).then(|| (one.row.name, before, now))
+            has_fallen(before, now.median).then_some((one.row.name, before, now))
         })
         .collect();
     if fallen.is_empty() {
