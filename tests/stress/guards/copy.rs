@@ -30,7 +30,8 @@ pub(super) struct Copy {
 }
 
 impl Copy {
-    /// Copies a crate and the core into a workspace of their own, and compiles the crate's unit tests.
+    /// Copies a crate and the core into a workspace of their own, and compiles the crate's unit
+    /// tests.
     pub(super) fn new(of: &Source) -> Self {
         let (root, from) = (tempfile::tempdir().unwrap(), folder("."));
         let manifest = fs::read_to_string(from.join("Cargo.toml")).unwrap();

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use redis::{Cmd, Value};
 use tokio::time::Instant;
 
@@ -85,23 +84,21 @@ async fn claim_by_set(
     let (value, sent) = (encode_claim(claim), Instant::now());
     let set = set_new(key, &value, ttl + millis(GRACE));
     let (existing, route) = engine.router.send((role, SendAgain::Once), key, &set).await?;
-    let existing = match existing {
-        Value::Nil => {
-            // Other servers complete by the script only.
-            if route.compares_values() {
-                let (lease, times) =
-                    (Lease { id: *id, owner: claim.owner }, [sent, Instant::now()]);
-                engine.first.remember(FirstClaim::new(lease, claim, value, times));
-            }
-            let outcome = ClaimOutcome::Granted { attempt: 1 };
-            return Ok(ClaimReply { outcome, was_owned: false, route });
+    let Value::BulkString(existing) = existing else {
+        if existing != Value::Nil {
+            return Err(CallFailure::Unexpected);
         }
-        Value::BulkString(existing) => Bytes::from(existing),
-        _ => return Err(CallFailure::Unexpected),
+        // Other servers complete by the script only.
+        if route.compares_values() {
+            let (lease, times) = (Lease { id: *id, owner: claim.owner }, [sent, Instant::now()]);
+            engine.first.remember(FirstClaim::new(lease, claim, value, times));
+        }
+        let outcome = ClaimOutcome::Granted { attempt: 1 };
+        return Ok(ClaimReply { outcome, was_owned: false, route });
     };
     // A recording exists until it expires, and a held key does not expire, so their outcome depends
     // on no time.
-    let outcome = match recording_for(&claim.fingerprint, existing) {
+    let outcome = match recording_for(&claim.fingerprint, existing.into()) {
         Ok(recording) => ClaimOutcome::Rejected(Rejection::Completed(recording)),
         Err(existing) => {
             let record = decode(existing)?;

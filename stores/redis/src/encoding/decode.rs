@@ -32,8 +32,8 @@ pub(crate) fn decode(mut value: Bytes) -> Result<Record, Unreadable> {
     Ok(record)
 }
 
-/// Returns the recording of a completed record with this fingerprint, without decoding what else the
-/// record has; otherwise the value.
+/// Returns the recording of a completed record with this fingerprint, without decoding what else
+/// the record has; otherwise the value.
 pub(crate) fn recording_for(fingerprint: &Fingerprint, mut value: Bytes) -> Result<Bytes, Bytes> {
     match recording_at(fingerprint, &value) {
         Some(at) => {

@@ -1,9 +1,9 @@
 //! First claims that this process has written, and their completion without a script.
 //!
-//! Their owner knows the value that it wrote. So it completes the claim by one plain command, on the
-//! condition that the value is still the same (`SET … IFEQ`), on servers that can compare it. Every
-//! step that changes the record changes its value: a renewal, a note, a takeover, an operator's
-//! decision. Then the condition fails, and the script decides.
+//! Their owner knows the value that it wrote. So it completes the claim by one plain command, on
+//! the condition that the value is still the same (`SET … IFEQ`), on servers that can compare it.
+//! Every step that changes the record changes its value: a renewal, a note, a takeover, an
+//! operator's decision. Then the condition fails, and the script decides.
 //!
 //! The expiry follows from the length of the ttl and the time that has passed since the claim, by
 //! the clock of this process, since the command must not name a point in time
@@ -32,8 +32,8 @@ const PLACES: u16 = 4096;
 /// What a store and its clones remember of the first claims in flight.
 #[derive(Default)]
 pub(crate) struct FirstClaims {
-    /// Each claim has its place by its owner token, which is random. Made for the first claim, since
-    /// most servers cannot compare values.
+    /// Each claim has its place by its owner token, which is random. Made for the first claim,
+    /// since most servers cannot compare values.
     places: OnceLock<Box<[Place]>>,
 }
 
@@ -116,13 +116,13 @@ impl FirstClaim {
         &self.value
     }
 
-    /// Returns for how long its recording is kept, in milliseconds; `None` later than a third of the
-    /// lease after it was sent, when the lease is renewed.
+    /// Returns for how long its recording is kept, in milliseconds; `None` later than a third of
+    /// the lease after it was sent, when the lease is renewed.
     ///
     /// The server has created the record before the claim was known to be granted, so the recording
-    /// is kept for the whole ttl, and for longer by the time that the two messages have taken. That
-    /// limit on the time that has passed limits too what a clock that runs too fast can take of
-    /// the ttl, which is not shorter than the lease.
+    /// is kept for the whole ttl, and for longer by the time that the two messages have taken. A
+    /// clock that runs too fast takes at most a third of the lease, which the ttl is not shorter
+    /// than.
     pub(crate) fn left(&self, now: Instant) -> Option<u64> {
         let passed = millis(now.duration_since(self.granted));
         (now.duration_since(self.sent) < self.third).then(|| self.ttl.saturating_sub(passed))
