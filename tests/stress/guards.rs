@@ -1,6 +1,6 @@
-//! Each guard of the state machine, of the memory store, and of the completions that Redis executes
-//! without a script is removed, one at a time, and a unit test must fail. `docs/guards.md` says
-//! what counts as a guard, and where those of the statements and scripts are.
+//! Each guard of the state machine, of the memory store, and of the completions in Redis that need
+//! no script is removed, one at a time, and a unit test must fail. `docs/guards.md` says what
+//! counts as a guard, and where those of the statements and scripts are.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -19,7 +19,9 @@ use idempotent_core::{
 /// a cluster.
 ///
 /// Each record is one value under its own key, which expires with the record. Claiming a new key,
-/// completing it and replaying its recording each take one round trip. Time is the server's clock.
+/// completing it and replaying its recording each take one round trip. Time is the server's clock,
+/// except that on Valkey 8.1 or later the process measures the time from a claim to its completion,
+/// up to a third of the lease.
 ///
 /// Claims and recordings are as durable as the server: with `appendonly no` a restart loses all of
 /// them. A failover loses whatever had not reached the promoted replica, and an operation whose

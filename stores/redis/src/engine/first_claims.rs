@@ -120,9 +120,9 @@ impl FirstClaim {
     /// the lease after it was sent, when the lease is renewed.
     ///
     /// The server has created the record before the claim was known to be granted, so the recording
-    /// is kept for the whole ttl, and for longer by the time that the two messages have taken. That
-    /// limit on the time that has passed limits too what a clock that runs too fast can take of
-    /// the ttl, which is not shorter than the lease.
+    /// is kept for the whole ttl, and for longer by the time that the two messages have taken. A
+    /// clock that runs too fast takes at most a third of the lease, which the ttl is not shorter
+    /// than.
     pub(crate) fn left(&self, now: Instant) -> Option<u64> {
         let passed = millis(now.duration_since(self.granted));
         (now.duration_since(self.sent) < self.third).then(|| self.ttl.saturating_sub(passed))
