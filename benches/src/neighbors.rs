@@ -103,7 +103,7 @@ pub(crate) fn main(options: &Options) {
          Postgres it takes 7 s, on SQLite minutes of computing, during which it has the file's \
          lock. A dead connection is one of those to the database, on which nothing arrives any \
          more, without an error. A locked file is locked by another process, for {} ms every {} \
-         s, in which nobody can write.\n\n\
+         s, in which no writer proceeds.\n\n\
          Neighbors are the requests of the load. Late are those that took longer than a second. \
          While its request is late, a connection of the load sends no other one; the share of the \
          undisturbed rate is therefore also given per connection that is not waiting so. On \

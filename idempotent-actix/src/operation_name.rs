@@ -2,9 +2,8 @@
 
 use std::borrow::Cow;
 
-#[cfg(feature = "metrics")]
-use actix_web::HttpRequest;
 use actix_web::{
+    HttpRequest,
     dev::{Path, Url},
     http::Method,
 };
@@ -27,10 +26,26 @@ pub(crate) fn name_of(
     [method.as_str(), " ", pattern.unwrap_or(operation.handler)].concat().into()
 }
 
+/// The path of a request stands for its pattern in the name of its operation.
+pub(crate) struct NamedByPath;
+
+/// The full pattern of the resource of a request; `None` if it is not known. Of several patterns of
+/// one resource only the first is known, so the path of a request that does not fit it stands for
+/// its pattern, unless the attribute has a `name`.
+pub(crate) fn pattern_of(
+    operation: &Declaration,
+    request: &HttpRequest,
+) -> Result<Option<String>, NamedByPath> {
+    match request.match_pattern() {
+        Some(pattern) if is_pattern_of(&pattern, request.match_info()) => Ok(Some(pattern)),
+        Some(_) if operation.name.is_empty() => Err(NamedByPath),
+        _ => Ok(None),
+    }
+}
+
 /// Whether a path consists of the literal parts of the pattern and the values of its dynamic
-/// segments. Of several patterns of one resource only the first is known, so the path of a request
-/// that does not fit it stands for its pattern.
-pub(crate) fn is_pattern_of(pattern: &str, path: &Path<Url>) -> bool {
+/// segments.
+fn is_pattern_of(pattern: &str, path: &Path<Url>) -> bool {
     let (mut rest, mut pattern) = (path.as_str(), pattern);
     for (_, value) in path.iter() {
         let Some((literal, segment)) = pattern.split_once('{') else { return false };
@@ -62,11 +77,7 @@ pub(crate) fn operation_of(request: &HttpRequest) -> Option<Cow<'static, str>> {
     };
     let mut found = annotated().filter(|operation| operation.routes.iter().any(serves));
     let operation = found.next().filter(|_| found.next().is_none())?;
-    let pattern = request.match_pattern();
-    let fits = |pattern: &String| is_pattern_of(pattern, request.match_info());
-    if operation.name.is_empty() && pattern.as_ref().is_some_and(|pattern| !fits(pattern)) {
-        return None;
-    }
+    let pattern = pattern_of(operation, request).ok()?;
     Some(name_of(operation, request.method(), pattern.as_deref()))
 }
 

@@ -193,7 +193,7 @@ impl KeyedRun {
     ) -> GuardedResponse {
         let (idempotency, request) = (self.idempotency.clone(), self.request.clone());
         let (id, context, count) = (subject.id, self.context.clone(), self.count.clone());
-        // A span that nobody gets is not made.
+        // Without a subscriber for its level, the span is not created.
         let span = if LevelFilter::current() < LevelFilter::INFO {
             Span::none()
         } else {

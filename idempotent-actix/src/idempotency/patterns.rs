@@ -10,7 +10,7 @@ use idempotent_core::ShortText;
 
 use crate::{
     declaration::Declaration,
-    operation_name::{is_pattern_of, name_of},
+    operation_name::{name_of, pattern_of},
 };
 
 /// A method and a pattern at which a handler is mounted, and the name of its operation there.
@@ -43,12 +43,7 @@ impl Patterns {
         declaration: &'static Declaration,
         request: &HttpRequest,
     ) -> Option<Arc<MountedRoute>> {
-        let pattern = request.match_pattern();
-        let fits = |pattern: &String| is_pattern_of(pattern, request.match_info());
-        if declaration.name.is_empty() && pattern.as_ref().is_some_and(|pattern| !fits(pattern)) {
-            return None;
-        }
-        let (method, pattern) = (request.method(), pattern.filter(fits));
+        let (method, pattern) = (request.method(), pattern_of(declaration, request).ok()?);
         let address = address(declaration);
         let find = |routes: &[Arc<MountedRoute>]| {
             let mut routes = routes.iter();
