@@ -4,7 +4,6 @@ use std::{
     any::TypeId,
     collections::{BTreeSet, HashMap},
     fmt,
-    marker::PhantomData,
     sync::LazyLock,
     time::Duration,
 };
@@ -21,9 +20,20 @@ pub use idempotent_core::job::ClaimMode;
 
 pub(crate) mod markers;
 
-/// Runs an extractor for a request other than its handler's; `None` if it
-/// [`IgnoresCaller`](crate::scope::IgnoresCaller).
-pub type Check = Option<LocalBoxFuture<'static, Result<(), Error>>>;
+/// The scope function that the attribute names.
+pub trait DeclaredFunction: Sync {
+    /// Returns the scope of a request.
+    fn find(&self, request: &HttpRequest) -> Result<ScopeId, Option<Error>>;
+
+    /// Which function it is, in the words of the specification.
+    fn kind(&self) -> &'static str;
+}
+
+impl fmt::Debug for dyn DeclaredFunction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.kind())
+    }
+}
 
 /// The scope of a request, once it is known.
 pub(crate) type ScopeFuture = LocalBoxFuture<'static, Result<ScopeId, Option<Error>>>;
@@ -32,9 +42,45 @@ pub(crate) type ScopeFuture = LocalBoxFuture<'static, Result<ScopeId, Option<Err
 #[derive(Clone, Copy, Debug)]
 pub enum RequestScope {
     /// With a scope function.
-    Function(fn(&HttpRequest) -> Result<ScopeId, Option<Error>>),
+    Function(&'static dyn DeclaredFunction),
     /// With the extractor of a parameter.
     Parameter(fn(&HttpRequest) -> ScopeFuture),
+}
+
+/// Runs an extractor for a request other than its handler's.
+pub(crate) type Check = fn(&HttpRequest) -> LocalBoxFuture<'static, Result<(), Error>>;
+
+/// A parameter of a handler.
+#[derive(Clone, Copy, Debug)]
+pub struct Parameter {
+    /// Runs its extractor; `None` if it [`IgnoresCaller`](crate::scope::IgnoresCaller).
+    pub(crate) check: Option<Check>,
+    /// Finds the database of its `Tx`; `None` if it has none.
+    pub(crate) database: Option<fn() -> TxDatabase>,
+}
+
+impl Parameter {
+    /// A parameter whose type has these properties.
+    #[must_use]
+    pub const fn new(ignored: Option<Ignored>, check: Option<Check>) -> Self {
+        match ignored {
+            Some(Ignored { database }) => Self { check: None, database },
+            None => Self { check, database: None },
+        }
+    }
+
+    /// The `Tx` in a parameter that is a tuple.
+    #[must_use]
+    pub const fn in_tuple(tx: Option<Ignored>) -> Self {
+        Self::new(tx, None)
+    }
+}
+
+/// An extractor that [`IgnoresCaller`](crate::scope::IgnoresCaller).
+#[derive(Clone, Copy, Debug)]
+pub struct Ignored {
+    /// Finds the database of its `Tx`; `None` if it has none.
+    pub(crate) database: Option<fn() -> TxDatabase>,
 }
 
 /// The attribute of one handler.
@@ -76,12 +122,79 @@ pub struct Declaration {
     pub abandoned: Option<OnAbandon>,
     /// Finds the scope of another request; `None` if lookups cannot.
     pub scope: Option<RequestScope>,
-    /// Run the other extractors of the handler for another request, in their order.
-    pub extractors: &'static [fn(&HttpRequest) -> Check],
+    /// The parameters of the handler, in their order, without that of the scope.
+    pub parameters: &'static [Parameter],
     /// The `in_flight` key; `None` is a conflict.
     pub in_flight: Option<InFlightRule>,
-    /// Finds the database of the handler's `Tx`; `None` if the handler takes none.
-    pub transaction: Option<fn() -> Option<TxDatabase>>,
+}
+
+/// The keys of the attribute. Each is a method, because rustc takes much longer for a struct
+/// expression that sets some of the fields, and there is one for each handler.
+impl Declaration {
+    /// `name`.
+    #[must_use]
+    pub const fn name(self, name: &'static str) -> Self {
+        Self { name, ..self }
+    }
+
+    /// `key = "optional"`.
+    #[must_use]
+    pub const fn optional_key(self) -> Self {
+        Self { key_required: false, ..self }
+    }
+
+    /// `key_from`.
+    #[must_use]
+    pub const fn key_from(self, id: u128, source: KeySource) -> Self {
+        Self { key_from: Some(DeclaredSource { id, source }), ..self }
+    }
+
+    /// `fingerprint`.
+    #[must_use]
+    pub const fn fingerprint(self, fingerprint: BodyForm) -> Self {
+        Self { fingerprint, ..self }
+    }
+
+    /// `claim`.
+    #[must_use]
+    pub const fn claim(self, claim: ClaimMode) -> Self {
+        Self { claim, ..self }
+    }
+
+    /// The database of the handler's `Tx`; `None` if the handler takes none.
+    pub(crate) fn transaction(&self) -> Option<TxDatabase> {
+        self.parameters.iter().find_map(|parameter| parameter.database).map(|find| find())
+    }
+}
+
+macro_rules! durations {
+    ($($name:ident)*) => { impl Declaration { $(
+        #[doc = concat!("`", stringify!($name), "`.")]
+        #[must_use]
+        pub const fn $name(self, milliseconds: u64) -> Self {
+            Self { $name: Some(Duration::from_millis(milliseconds)), ..self }
+        }
+    )* } };
+}
+
+durations! { ttl lease wait timeout }
+
+macro_rules! rules {
+    ($($name:ident: $rule:ty)*) => { impl Declaration { $(
+        #[doc = concat!("`", stringify!($name), "`.")]
+        #[must_use]
+        pub const fn $name(self, $name: $rule) -> Self {
+            Self { $name: Some($name), ..self }
+        }
+    )* } };
+}
+
+rules! {
+    query: QueryForm
+    content_type: ContentTypeForm
+    record: RecordRule
+    abandoned: OnAbandon
+    in_flight: InFlightRule
 }
 
 /// One route of a handler.
@@ -111,12 +224,9 @@ pub const fn route(method: &'static str, resource: &[&'static str]) -> Route {
     }
 }
 
-/// The package of a handler: Cargo's name for it, or, without Cargo, the name of the crate.
+/// The package of a handler that Cargo does not build: the name of the crate.
 #[must_use]
-pub const fn package(cargo: Option<&'static str>, module: &'static str) -> &'static str {
-    if let Some(name) = cargo {
-        return name;
-    }
+pub const fn crate_of(module: &'static str) -> &'static str {
     let bytes = module.as_bytes();
     let mut end = 0;
     while end < bytes.len() {
@@ -130,45 +240,37 @@ pub const fn package(cargo: Option<&'static str>, module: &'static str) -> &'sta
     module.split_at(end).0
 }
 
-/// A duration that the attribute sets.
-#[must_use]
-pub const fn milliseconds(milliseconds: u64) -> Option<Duration> {
-    Some(Duration::from_millis(milliseconds))
-}
-
-/// The specification of a handler whose attribute sets nothing else. It has no routes yet.
+/// The attribute of a handler that sets nothing.
 #[must_use]
 pub const fn declaration(
     package: &'static str,
     module: &'static str,
-    name: &'static str,
     handler: &'static str,
-    key_required: bool,
-    fingerprint: BodyForm,
-    claim: ClaimMode,
+    routes: &'static [Route],
+    parameters: &'static [Parameter],
+    scope: Option<RequestScope>,
 ) -> Declaration {
     Declaration {
         package,
         module,
-        name,
+        name: "",
         handler,
-        routes: &[],
-        key_required,
+        routes,
+        key_required: true,
         key_from: None,
-        fingerprint,
+        fingerprint: BodyForm::Raw,
         query: None,
         content_type: None,
-        claim,
+        claim: ClaimMode::Lease,
         timeout: None,
         ttl: None,
         lease: None,
         wait: None,
         record: None,
         abandoned: None,
-        scope: None,
-        extractors: &[],
+        parameters,
+        scope,
         in_flight: None,
-        transaction: None,
     }
 }
 
@@ -181,35 +283,12 @@ pub struct TxDatabase {
     pub(crate) name: &'static str,
 }
 
-/// The type of a parameter, which may be a `Tx`, whatever its name is.
-pub struct ExtractsTx<T: ?Sized>(PhantomData<fn() -> T>);
-
-impl<T: ?Sized> fmt::Debug for ExtractsTx<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ExtractsTx")
+#[cfg(feature = "_tx")]
+impl TxDatabase {
+    /// The database `D`.
+    pub(crate) fn of<D: sqlx::Database>() -> Self {
+        Self { id: TypeId::of::<D>(), name: D::NAME }
     }
-}
-
-impl<T: ?Sized> ExtractsTx<T> {
-    /// The type `T`.
-    pub const TYPE: Self = Self(PhantomData);
-}
-
-/// Finds the database of a type that is not the `Tx` of this crate: none. The method of the `Tx` of
-/// this crate is inherent, so it has precedence.
-pub trait ExtractsNoTx {
-    /// Returns the database.
-    fn database(&self) -> Option<TxDatabase> {
-        None
-    }
-}
-
-impl<T: ?Sized> ExtractsNoTx for ExtractsTx<T> {}
-
-/// The first database of a handler's parameters.
-#[must_use]
-pub fn first_database(databases: &[Option<TxDatabase>]) -> Option<TxDatabase> {
-    databases.iter().copied().flatten().next()
 }
 
 /// The types of the rules that keys of the attribute set.
@@ -274,9 +353,8 @@ pub(crate) mod tests {
 
     #[test]
     fn without_cargo_the_package_is_the_crate() {
-        assert_eq!(package(Some("my-shop"), "my_shop::api"), "my-shop");
-        assert_eq!(package(None, "my_shop::api"), "my_shop");
-        assert_eq!(package(None, "my_shop"), "my_shop");
+        assert_eq!(crate_of("my_shop::api"), "my_shop");
+        assert_eq!(crate_of("my_shop"), "my_shop");
     }
 
     /// A handler whose attribute sets `ttl` only.
@@ -299,8 +377,7 @@ pub(crate) mod tests {
         record: None,
         abandoned: None,
         scope: None,
-        extractors: &[],
+        parameters: &[],
         in_flight: None,
-        transaction: None,
     };
 }

@@ -1,24 +1,25 @@
 //! What `#[idempotent]` expands to. Only the macro of the same version uses it.
 
 pub use crate::{
-    __key_from as key_from, __operation as operation,
+    __key_from as key_from, __key_source as key_source, __operation as operation,
+    __source_id as source_id,
     declaration::{
-        Check, ClaimMode, Declaration, Declared, ExtractsNoTx, ExtractsTx, RequestScope, Resource,
-        Route, declaration, first_database,
+        ClaimMode, Declaration, Declared, Parameter, RequestScope, Resource, Route, crate_of,
+        declaration,
         markers::{
             AnyType, BodyUse, ConfiguredHeader, Delete, Equivalent, HeadForm, Ignored, Json,
             KeyFrom, KeyOrigin, Methods, OneMethod, Optional, Patch, Post, Presence, Put, Raw,
             Required, UnknownSource, Unordered, Whole,
         },
-        milliseconds, package, route, rules,
+        route, rules,
     },
-    key_source::{DeclaredSource, KeySource, key_by, source_id},
+    key_source::{KeySource, key_by, source_id},
     outcome::Replayable,
     request::Guard,
     run::GuardedResponse as Response,
     scope::{
-        extractors::{Extractor, InPath, IsNoExtractor, RunsExtractor},
-        scope_by, scope_of, scope_of_request,
+        extractors::{AnyParameter, Extractor, InPath},
+        scope_by, scope_function, scope_of, scope_of_request,
     },
 };
 pub use idempotent_http::{
@@ -28,48 +29,27 @@ pub use idempotent_http::{
 pub use inventory::submit;
 pub use std::option::Option::{None, Some};
 
-/// Declares the specification of a handler, registers it, and evaluates to a reference to it.
+/// Declares the attribute of a handler, registers it, and evaluates to a reference to it.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __operation {
     (
-        name: $name:literal, handler: $handler:literal,
+        package: $package:expr, handler: $handler:literal,
         routes: [$(($method:literal $(, $path:literal, $resource:literal)?)),+ $(,)?],
-        durations: [$($duration:ident $milliseconds:literal),*],
-        rules: [$($rule:ident $kind:ident $value:ident),*],
-        key: $key:ident, fingerprint: $fingerprint:ident, claim: $claim:ident,
-        scope: [$($scope:tt)*], extractors: [$($(#[$cfg:meta])* $extractor:ty),* $(,)?]
-        $(, key_from: $source:ident($place:expr))? $(, part: $part:ident[$($pointer:literal),*])?
-        $(, tx: $tx:ty)? $(,)?
+        scope: [$($scope:tt)*],
+        parameters: [$($(#[$cfg:meta])* $parameter:ty),* $(,)?] $(with $tx:ty)?,
+        set: [$($set:tt)*] $(,)?
     ) => {{
-        // Fields that the attribute does not set would take rustc time in each handler.
-        static OPERATION: $crate::__private::Declaration = $crate::__private::Declaration {
-            routes: &[$($crate::__private::route($method, &[$($path, $resource)?])),+],
-            $(key_from: $crate::__private::Some($crate::__private::DeclaredSource {
-                id: $crate::__source_id!($source($place) in $handler),
-                source: $crate::__key_source!($source $place),
-            }),)?
-            $(fingerprint: $crate::__private::Fingerprint::JsonPart(
-                $crate::__private::JsonPart::$part(&[$($pointer),*]),
-            ),)?
-            $($duration: $crate::__private::milliseconds($milliseconds),)*
-            $($rule: $crate::__private::Some($crate::__private::rules::$kind::$value),)*
-            scope: $crate::__request_scope!($($scope)*),
-            extractors: $crate::__extractors!($($(#[$cfg])* $extractor),*),
-            transaction: $crate::__transaction!($($(#[$cfg])* $extractor,)* $($tx)?),
-            ..$crate::__private::declaration(
-                $crate::__private::package(
-                    ::core::option_env!("CARGO_PKG_NAME"),
-                    ::core::module_path!(),
-                ),
-                ::core::module_path!(),
-                $name,
-                $handler,
-                <$crate::__private::$key as $crate::__private::Presence>::REQUIRED,
-                $crate::__private::Fingerprint::$fingerprint,
-                $crate::__private::ClaimMode::$claim,
-            )
-        };
+        static OPERATION: $crate::__private::Declaration = $crate::__private::declaration(
+            $package,
+            ::core::module_path!(),
+            $handler,
+            &[$($crate::__private::route($method, &[$($path, $resource)?])),+],
+            // Before the scope: after its conditions, rustc does not promote the slice to a static.
+            $crate::__parameters!($($(#[$cfg])* $parameter),* $(; $tx)?),
+            $crate::__request_scope!($($scope)*),
+        )
+        $($set)*;
         $crate::__private::submit! { $crate::__private::Declared(&OPERATION) }
         &OPERATION
     }};
@@ -87,7 +67,7 @@ macro_rules! __request_scope {
         scope
     }};
     (Function($scope:expr)) => {
-        $crate::__private::Some($crate::__private::RequestScope::Function($scope))
+        $scope
     };
     (Parameter($scope:expr) of $type:ty) => {{
         use $crate::__private::InPath as _;
@@ -109,31 +89,23 @@ macro_rules! __request_scope {
     }};
 }
 
-/// Evaluates to the checks of a handler's extractors.
+/// Evaluates to the parameters of a handler. After the semicolon: a `Tx` in a tuple.
 #[doc(hidden)]
 #[macro_export]
-macro_rules! __extractors {
+macro_rules! __parameters {
     () => { &[] };
-    ($($(#[$cfg:meta])* $type:ty),+) => {{
-        use $crate::__private::{IsNoExtractor as _, RunsExtractor as _};
-        &[$($(#[$cfg])* |request| (&$crate::__private::Extractor::<$type>::NEW).check(request)),+]
+    ($($(#[$cfg:meta])* $type:ty),* $(; $tx:ty)?) => {{
+        use $crate::__private::AnyParameter as _;
+        &[
+            $($(#[$cfg])* $crate::__private::Parameter::new(
+                $crate::__private::Extractor::<$type>::IGNORES_CALLER,
+                $crate::__private::Extractor::<$type>::CHECK,
+            ),)*
+            $($crate::__private::Parameter::in_tuple(
+                $crate::__private::Extractor::<$tx>::IGNORES_CALLER,
+            ),)?
+        ]
     }};
-}
-
-/// Evaluates to the function that finds the database of a handler's `Tx`.
-#[doc(hidden)]
-#[macro_export]
-macro_rules! __transaction {
-    () => { $crate::__private::None };
-    ($($(#[$cfg:meta])* $type:ty),+ $(,)?) => {
-        $crate::__private::Some(|| {
-            #[allow(unused_imports)]
-            use $crate::__private::ExtractsNoTx as _;
-            $crate::__private::first_database(&[
-                $($(#[$cfg])* $crate::__private::ExtractsTx::<$type>::TYPE.database()),+
-            ])
-        })
-    };
 }
 
 /// The type parameter of a guard whose key has this source.
@@ -168,12 +140,12 @@ macro_rules! __source_id {
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __key_source {
-    (Function $function:expr) => {
+    (Function($function:expr)) => {
         $crate::__private::KeySource::Function(|request, body| {
             $crate::__private::key_by($function, request, body)
         })
     };
-    ($place:ident $name:expr) => {
+    ($place:ident($name:expr)) => {
         $crate::__private::KeySource::Place($crate::__private::KeyPlace::$place($name))
     };
 }

@@ -91,7 +91,7 @@ impl<K, M, B, S> Guard<K, M, B, S> {
     /// Fails if there is no principal.
     pub fn scope(&self, operation: &Declaration) -> Result<ScopeId, Option<Error>> {
         match operation.scope {
-            Some(RequestScope::Function(function)) => function(&self.request),
+            Some(RequestScope::Function(function)) => function.find(&self.request),
             Some(RequestScope::Parameter(_)) | None => Err(None),
         }
     }

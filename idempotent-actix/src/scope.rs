@@ -10,7 +10,6 @@
 
 use std::{
     any::{type_name, type_name_of_val},
-    cell::Cell,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::LazyLock,
 };
@@ -21,9 +20,8 @@ use actix_web::{Error, FromRequest, HttpRequest, dev::Payload, http::header};
 pub use idempotent_core::ScopeId;
 
 use crate::{
-    declaration::{RequestScope, ScopeFuture},
+    declaration::{DeclaredFunction, RequestScope, ScopeFuture},
     handle_of_request::misconfigured,
-    resources::with_local,
 };
 
 pub(crate) mod extractors;
@@ -192,47 +190,45 @@ pub fn scope_by<F>(request: &HttpRequest, function: F) -> Result<ScopeId, Option
 where
     F: for<'a> ScopeFunction<'a>,
 {
-    if QUESTION.get() == Question::Asked {
-        QUESTION.set(Question::Answered(kind_of_function::<F>()));
-        return Err(None);
-    }
     catch_unwind(AssertUnwindSafe(|| function(request).into_scope_key()))
         .unwrap_or_else(|_| Err(Some(misconfigured(request, "the scope function panicked"))))
 }
 
-/// What kind of scope a declaration has, in the words of the specification.
-///
-/// The scope function of an application is not called: [`scope_by`] says what it would call.
-pub(crate) fn kind_of(scope: RequestScope) -> &'static str {
-    let RequestScope::Function(find) = scope else { return "parameter" };
-    QUESTION.set(Question::Asked);
-    let _ = with_local(find);
-    match QUESTION.replace(Question::None) {
-        Question::Answered(kind) => kind,
-        Question::Asked | Question::None => "function",
+/// The scope function that the attribute names, for its declaration.
+#[doc(hidden)]
+#[must_use]
+pub const fn scope_function<F>(function: &'static F) -> Option<RequestScope>
+where
+    F: for<'a> ScopeFunction<'a> + Copy + Sync,
+{
+    Some(RequestScope::Function(function))
+}
+
+impl<F> DeclaredFunction for F
+where
+    F: for<'a> ScopeFunction<'a> + Copy + Sync,
+{
+    fn find(&self, request: &HttpRequest) -> Result<ScopeId, Option<Error>> {
+        scope_by(request, *self)
+    }
+
+    fn kind(&self) -> &'static str {
+        let own = [
+            (type_name_of_val(&global), "global"),
+            (type_name_of_val(&bearer_token), "bearer_token"),
+            (type_name_of_val(&peer_ip), "peer_ip"),
+        ];
+        let found = own.into_iter().find(|(function, _)| *function == type_name::<F>());
+        found.map_or("function", |(_, kind)| kind)
     }
 }
 
-/// What [`kind_of`] asks of [`scope_by`].
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Question {
-    None,
-    Asked,
-    Answered(&'static str),
-}
-
-thread_local! {
-    static QUESTION: Cell<Question> = const { Cell::new(Question::None) };
-}
-
-fn kind_of_function<F>() -> &'static str {
-    let own = [
-        (type_name_of_val(&global), "global"),
-        (type_name_of_val(&bearer_token), "bearer_token"),
-        (type_name_of_val(&peer_ip), "peer_ip"),
-    ];
-    let found = own.into_iter().find(|(function, _)| *function == type_name::<F>());
-    found.map_or("function", |(_, kind)| kind)
+/// What kind of scope a declaration has, in the words of the specification.
+pub(crate) fn kind_of(scope: RequestScope) -> &'static str {
+    match scope {
+        RequestScope::Function(function) => function.kind(),
+        RequestScope::Parameter(_) => "parameter",
+    }
 }
 
 /// The scope of a parameter of another handler. If the extractor refuses the request, the error is

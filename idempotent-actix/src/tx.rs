@@ -22,7 +22,6 @@ use idempotent_core::{
 use sqlx::Database;
 
 use crate::{
-    declaration::{ExtractsTx, TxDatabase},
     handle_of_request::misconfigured,
     idempotency::Idempotency,
     operation::extraction::RequestOperation,
@@ -175,25 +174,6 @@ impl<D: Database> fmt::Debug for Tx<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tx").field("record", &self.record_id()).finish_non_exhaustive()
     }
-}
-
-/// Types that contain a `Tx` of this database.
-macro_rules! extracts_tx {
-    ($(<$($parameter:ident),*> $type:ty;)*) => { $(
-        impl<D: Database $(, $parameter)*> ExtractsTx<$type> {
-            /// Returns the database of the `Tx`.
-            #[must_use]
-            pub fn database(&self) -> Option<TxDatabase> {
-                Some(TxDatabase { id: TypeId::of::<D>(), name: D::NAME })
-            }
-        }
-    )* };
-}
-
-extracts_tx! {
-    <> Tx<D>;
-    <> Option<Tx<D>>;
-    <E> Result<Tx<D>, E>;
 }
 
 impl<D: Database> FromRequest for Tx<D> {

@@ -26,12 +26,11 @@ fn order(
     audit: web::Data<Audit>,
 ) -> ::idempotent_actix::__private::Response {
     let __operation = ::idempotent_actix::__private::operation! {
-        name : "", handler : "order", routes : [("POST", "/orders", "order")], durations
-        : [], rules : [], key : Required, fingerprint : Raw, claim : Lease, scope :
-        [Parameter(| __request |
+        package : "idempotent-macros", handler : "order", routes : [("POST", "/orders",
+        "order")], scope : [Parameter(| __request |
         ::idempotent_actix::__private::scope_of_request(__request, | user : User |
-        ::idempotent_actix::__private::scope_of(& user))) of User], extractors :
-        [#[cfg(feature = "audit")] web::Data < Audit >],
+        ::idempotent_actix::__private::scope_of(& user))) of User], parameters :
+        [#[cfg(feature = "audit")] web::Data < Audit >], set : [],
     };
     let __scope = ::idempotent_actix::__private::scope_of(&user);
     __guard

@@ -29,12 +29,12 @@ pub(crate) fn update_order(
     __arg3: web::Form<Order>,
 ) -> ::idempotent_actix::__private::Response {
     let __operation = ::idempotent_actix::__private::operation! {
-        name : "", handler : "update_order", routes : [("PATCH", "/orders/{id}",
-        "update_order")], durations : [], rules : [], key : Required, fingerprint :
-        Ignored, claim : Lease, scope : [Parameter(| __request |
+        package : "idempotent-macros", handler : "update_order", routes : [("PATCH",
+        "/orders/{id}", "update_order")], scope : [Parameter(| __request |
         ::idempotent_actix::__private::scope_of_request(__request, | user : User |
-        ::idempotent_actix::__private::scope_of(& user))) of User], extractors :
-        [web::Path < u64 >, HttpRequest, web::Form < Order >],
+        ::idempotent_actix::__private::scope_of(& user))) of User], parameters :
+        [web::Path < u64 >, HttpRequest, web::Form < Order >], set :
+        [.fingerprint(::idempotent_actix::__private::Fingerprint::Ignored)],
     };
     let __scope = ::idempotent_actix::__private::scope_of(&user);
     __guard

@@ -27,12 +27,11 @@ pub fn create_payment(
     body: web::Json<NewPayment>,
 ) -> ::idempotent_actix::__private::Response {
     let __operation = ::idempotent_actix::__private::operation! {
-        name : "", handler : "create_payment", routes : [("POST", "/v1/payments",
-        "create_payment")], durations : [ttl 86400000u64], rules : [], key : Required,
-        fingerprint : Raw, claim : Lease, scope : [Parameter(| __request |
+        package : "idempotent-macros", handler : "create_payment", routes : [("POST",
+        "/v1/payments", "create_payment")], scope : [Parameter(| __request |
         ::idempotent_actix::__private::scope_of_request(__request, | user : User |
-        ::idempotent_actix::__private::scope_of(& user))) of User], extractors :
-        [web::Json < NewPayment >],
+        ::idempotent_actix::__private::scope_of(& user))) of User], parameters :
+        [web::Json < NewPayment >], set : [.ttl(86400000u64)],
     };
     let __scope = ::idempotent_actix::__private::scope_of(&user);
     __guard.run(__operation, __scope, create_payment_unguarded(user, body))

@@ -20,14 +20,20 @@ fn put_order(
     id: web::Path<u64>,
 ) -> my_crate::reexport::__private::Response {
     let __operation = my_crate::reexport::__private::operation! {
-        name : "put-order", handler : "put_order", routes : [("PUT", "/orders/{id}",
-        "put_order")], durations : [ttl 5400000u64, lease 5000u64, wait 500u64, timeout
-        120000u64], rules : [query QueryForm Unordered, record RecordRule Success,
-        abandoned OnAbandon Hold, in_flight InFlightRule Poll], key : Optional,
-        fingerprint : Custom, claim : Lease, scope : [Found Parameter(| __request |
+        package : "idempotent-macros", handler : "put_order", routes : [("PUT",
+        "/orders/{id}", "put_order")], scope : [Found Parameter(| __request |
         my_crate::reexport::__private::scope_of_request(__request, | user : User |
-        my_crate::reexport::__private::scope_of(& user))) of User], extractors :
-        [web::Path < u64 >], key_from : Header("webhook-id"),
+        my_crate::reexport::__private::scope_of(& user))) of User], parameters :
+        [web::Path < u64 >], set : [.name("put-order").optional_key()
+        .key_from(my_crate::reexport::__private::source_id!(Header("webhook-id") in
+        "put_order"), my_crate::reexport::__private::key_source!(Header("webhook-id")),)
+        .fingerprint(my_crate::reexport::__private::Fingerprint::Custom)
+        .claim(my_crate::reexport::__private::ClaimMode::Lease).ttl(5400000u64)
+        .lease(5000u64).wait(500u64).timeout(120000u64)
+        .query(my_crate::reexport::__private::rules::QueryForm::Unordered)
+        .record(my_crate::reexport::__private::rules::RecordRule::Success)
+        .abandoned(my_crate::reexport::__private::rules::OnAbandon::Hold)
+        .in_flight(my_crate::reexport::__private::rules::InFlightRule::Poll)],
     };
     let __scope = my_crate::reexport::__private::scope_of(&user);
     __guard

@@ -41,8 +41,9 @@ where
         Ok(body)
     }
     let __operation = ::idempotent_actix::__private::operation! {
-        name : "", handler : "create", routes : [("POST")], durations : [], rules : [],
-        key : Required, fingerprint : Json, claim : Lease, scope : [], extractors : [],
+        package : "idempotent-macros", handler : "create", routes : [("POST")], scope :
+        [], parameters : [], set :
+        [.fingerprint(::idempotent_actix::__private::Fingerprint::Json)],
     };
     let __scope = ::idempotent_actix::__private::scope_of(&user);
     __guard.run(__operation, __scope, create::<T, LIMIT>(user, body))

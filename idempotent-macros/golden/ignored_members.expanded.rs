@@ -19,12 +19,13 @@ fn order(
     __arg1: Json<Order>,
 ) -> ::idempotent_actix::__private::Response {
     let __operation = ::idempotent_actix::__private::operation! {
-        name : "", handler : "order", routes : [("POST", "/orders", "order")], durations
-        : [], rules : [], key : Required, fingerprint : Json, claim : Lease, scope :
-        [Parameter(| __request |
+        package : "idempotent-macros", handler : "order", routes : [("POST", "/orders",
+        "order")], scope : [Parameter(| __request |
         ::idempotent_actix::__private::scope_of_request(__request, | user : User |
-        ::idempotent_actix::__private::scope_of(& user))) of User], extractors : [Json <
-        Order >], part : Except["/metadata/sent_at"],
+        ::idempotent_actix::__private::scope_of(& user))) of User], parameters : [Json <
+        Order >], set :
+        [.fingerprint(::idempotent_actix::__private::Fingerprint::JsonPart(::idempotent_actix::__private::JsonPart::Except(&
+        ["/metadata/sent_at"])))],
     };
     let __scope = ::idempotent_actix::__private::scope_of(&user);
     __guard.run(__operation, __scope, order_unguarded(user, __arg1))

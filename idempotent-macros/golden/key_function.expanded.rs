@@ -18,11 +18,13 @@ fn receive(
     event: web::Json<Event>,
 ) -> ::idempotent_actix::__private::Response {
     let __operation = ::idempotent_actix::__private::operation! {
-        name : "", handler : "receive", routes : [("POST", "/webhooks", "receive")],
-        durations : [], rules : [], key : Required, fingerprint : Raw, claim : Lease,
-        scope : [Function(| __request |
-        ::idempotent_actix::__private::scope_by(__request, scope::global))], extractors :
-        [web::Json < Event >], key_from : Function(keys::delivery),
+        package : "idempotent-macros", handler : "receive", routes : [("POST",
+        "/webhooks", "receive")], scope :
+        [Function(::idempotent_actix::__private::scope_function(& scope::global))],
+        parameters : [web::Json < Event >], set :
+        [.key_from(::idempotent_actix::__private::source_id!(Function(keys::delivery) in
+        "receive"),
+        ::idempotent_actix::__private::key_source!(Function(keys::delivery)),)],
     };
     let __scope = __guard.scope(__operation);
     __guard.run(__operation, __scope, receive_unguarded(event))

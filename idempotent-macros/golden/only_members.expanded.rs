@@ -19,12 +19,14 @@ fn order(
     __arg1: Json<Order>,
 ) -> ::idempotent_actix::__private::Response {
     let __operation = ::idempotent_actix::__private::operation! {
-        name : "", handler : "order", routes : [("POST", "/orders", "order")], durations
-        : [], rules : [content_type ContentTypeForm Equivalent], key : Required,
-        fingerprint : Json, claim : Lease, scope : [Parameter(| __request |
+        package : "idempotent-macros", handler : "order", routes : [("POST", "/orders",
+        "order")], scope : [Parameter(| __request |
         ::idempotent_actix::__private::scope_of_request(__request, | user : User |
-        ::idempotent_actix::__private::scope_of(& user))) of User], extractors : [Json <
-        Order >], part : Only["/amount", "/currency"],
+        ::idempotent_actix::__private::scope_of(& user))) of User], parameters : [Json <
+        Order >], set :
+        [.fingerprint(::idempotent_actix::__private::Fingerprint::JsonPart(::idempotent_actix::__private::JsonPart::Only(&
+        ["/amount", "/currency"])))
+        .content_type(::idempotent_actix::__private::rules::ContentTypeForm::Equivalent)],
     };
     let __scope = ::idempotent_actix::__private::scope_of(&user);
     __guard.run(__operation, __scope, order_unguarded(user, __arg1))

@@ -15,12 +15,11 @@ fn r#delete(
 ) -> ::idempotent_actix::__private::Response {
     async fn r#delete(session: Session) {}
     let __operation = ::idempotent_actix::__private::operation! {
-        name : "", handler : "delete", routes : [("DELETE")], durations : [], rules :
-        [record RecordRule All], key : Required, fingerprint : Raw, claim : Lease, scope
-        : [Parameter(| __request |
+        package : "idempotent-macros", handler : "delete", routes : [("DELETE")], scope :
+        [Parameter(| __request |
         ::idempotent_actix::__private::scope_of_request(__request, | session : Session |
-        ::idempotent_actix::__private::scope_of(& session))) of Session], extractors :
-        [],
+        ::idempotent_actix::__private::scope_of(& session))) of Session], parameters :
+        [], set : [.record(::idempotent_actix::__private::rules::RecordRule::All)],
     };
     let __scope = ::idempotent_actix::__private::scope_of(&session);
     __guard.run(__operation, __scope, r#delete(session))

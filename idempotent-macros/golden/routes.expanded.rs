@@ -17,11 +17,11 @@ fn order(
     user: User,
 ) -> ::idempotent_actix::__private::Response {
     let __operation = ::idempotent_actix::__private::operation! {
-        name : "", handler : "order", routes : [("POST", "/orders", "order"), ("PUT",
-        "/order", "order")], durations : [], rules : [], key : Required, fingerprint :
-        Raw, claim : Lease, scope : [Parameter(| __request |
+        package : "idempotent-macros", handler : "order", routes : [("POST", "/orders",
+        "order"), ("PUT", "/order", "order")], scope : [Parameter(| __request |
         ::idempotent_actix::__private::scope_of_request(__request, | user : User |
-        ::idempotent_actix::__private::scope_of(& user))) of User], extractors : [],
+        ::idempotent_actix::__private::scope_of(& user))) of User], parameters : [], set
+        : [],
     };
     let __scope = ::idempotent_actix::__private::scope_of(&user);
     __guard.run(__operation, __scope, order_unguarded(user))

@@ -14,11 +14,10 @@ fn order(
     >,
 ) -> ::idempotent_actix::__private::Response {
     let __operation = ::idempotent_actix::__private::operation! {
-        name : "", handler : "order", routes : [("POST", "/orders", "order"), ("PATCH",
-        "/orders", "order")], durations : [], rules : [], key : Required, fingerprint :
-        Raw, claim : Lease, scope : [Function(| __request |
-        ::idempotent_actix::__private::scope_by(__request, scope::bearer_token))],
-        extractors : [],
+        package : "idempotent-macros", handler : "order", routes : [("POST", "/orders",
+        "order"), ("PATCH", "/orders", "order")], scope :
+        [Function(::idempotent_actix::__private::scope_function(& scope::bearer_token))],
+        parameters : [], set : [],
     };
     let __scope = __guard.scope(__operation);
     __guard.run(__operation, __scope, order_unguarded())

@@ -30,12 +30,11 @@ fn seven(
     g: G,
 ) -> ::idempotent_actix::__private::Response {
     let __operation = ::idempotent_actix::__private::operation! {
-        name : "", handler : "seven", routes : [("POST", "/", "seven")], durations : [],
-        rules : [], key : Required, fingerprint : Raw, claim : Lease, scope :
-        [Parameter(| __request |
+        package : "idempotent-macros", handler : "seven", routes : [("POST", "/",
+        "seven")], scope : [Parameter(| __request |
         ::idempotent_actix::__private::scope_of_request(__request, | a : A |
-        ::idempotent_actix::__private::scope_of(& a))) of A], extractors : [B, C, D, E,
-        F, G],
+        ::idempotent_actix::__private::scope_of(& a))) of A], parameters : [B, C, D, E,
+        F, G], set : [],
     };
     let __scope = ::idempotent_actix::__private::scope_of(&a);
     __guard.run(__operation, __scope, seven_unguarded(a, b, c, d, e, f, g))

@@ -22,13 +22,13 @@ fn order(
     __arg1: (idempotent_actix::Tx<Postgres>, Path<u64>),
 ) -> ::idempotent_actix::__private::Response {
     let __operation = ::idempotent_actix::__private::operation! {
-        name : "", handler : "order", routes : [("POST", "/orders", "order")], durations
-        : [ttl 40000u64], rules : [], key : Required, fingerprint : Raw, claim :
-        Transaction, scope : [Parameter(| __request |
+        package : "idempotent-macros", handler : "order", routes : [("POST", "/orders",
+        "order")], scope : [Parameter(| __request |
         ::idempotent_actix::__private::scope_of_request(__request, | user : User |
-        ::idempotent_actix::__private::scope_of(& user))) of User], extractors :
-        [(idempotent_actix::Tx < Postgres >, Path < u64 >)], tx : idempotent_actix::Tx <
-        Postgres >,
+        ::idempotent_actix::__private::scope_of(& user))) of User], parameters :
+        [(idempotent_actix::Tx < Postgres >, Path < u64 >)] with idempotent_actix::Tx <
+        Postgres >, set : [.claim(::idempotent_actix::__private::ClaimMode::Transaction)
+        .ttl(40000u64)],
     };
     let __scope = ::idempotent_actix::__private::scope_of(&user);
     __guard.run(__operation, __scope, order_unguarded(user, __arg1))

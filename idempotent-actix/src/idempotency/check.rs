@@ -71,7 +71,7 @@ fn without_transactions(
     // none of them.
     let mut served = HashMap::new();
     let mut unserved: Vec<_> = operations
-        .filter_map(|operation| Some((operation.handler, operation.transaction?()?)))
+        .filter_map(|operation| Some((operation.handler, operation.transaction()?)))
         .filter(|(_, database)| !*served.entry(database.id).or_insert_with(|| is_served(*database)))
         .map(|(handler, database)| format!("`{handler}` ({})", database.name))
         .collect();
@@ -129,15 +129,17 @@ mod tests {
     use std::{any::TypeId, cell::Cell};
 
     use super::*;
-    use crate::declaration::tests::LEASED;
+    use crate::declaration::{Parameter, tests::LEASED};
 
     const DATABASE: TxDatabase = TxDatabase { id: TypeId::of::<u8>(), name: "PostgreSQL" };
     static NAMED: Declaration = Declaration { name: "pay", handler: "pay", ..LEASED };
     static ALSO: Declaration = Declaration { name: "pay", handler: "refund", ..LEASED };
     static UNNAMED: Declaration = Declaration { name: "", ..LEASED };
-    static WITH_TX: Declaration =
-        Declaration { transaction: Some(|| Some(DATABASE)), handler: "transfer", ..LEASED };
-    static OTHER_TX: Declaration = Declaration { transaction: Some(|| None), ..LEASED };
+    static WITH_TX: Declaration = Declaration {
+        parameters: &[Parameter { check: None, database: Some(|| DATABASE) }],
+        handler: "transfer",
+        ..LEASED
+    };
 
     #[test]
     fn two_handlers_of_one_name_are_both_named() {
@@ -154,7 +156,7 @@ mod tests {
     #[test]
     fn a_handler_whose_transactions_no_store_has_is_named() {
         let check = |served| {
-            let operations = [&UNNAMED, &WITH_TX, &WITH_TX, &OTHER_TX];
+            let operations = [&UNNAMED, &WITH_TX, &WITH_TX];
             let asked = Cell::new(false);
             without_transactions(operations.into_iter(), |database| {
                 assert_eq!(database, DATABASE);

@@ -167,13 +167,11 @@ async fn principal_of(
     request: &HttpRequest,
 ) -> Result<Option<ScopeId>, Option<Error>> {
     let Some(scope) = declaration.scope else { return Ok(None) };
-    for check in declaration.extractors {
-        if let Some(checked) = check(request) {
-            checked.await.map_err(Some)?;
-        }
+    for check in declaration.parameters.iter().filter_map(|parameter| parameter.check) {
+        check(request).await.map_err(Some)?;
     }
     match scope {
-        RequestScope::Function(function) => function(request).map(Some),
+        RequestScope::Function(function) => function.find(request).map(Some),
         RequestScope::Parameter(extract) => extract(request).await.map(Some),
     }
 }

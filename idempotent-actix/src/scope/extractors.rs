@@ -2,10 +2,13 @@
 
 use std::{fmt, marker::PhantomData};
 
-use actix_web::{Either, FromRequest, HttpRequest, dev::Payload, web};
+use actix_web::{Either, FromRequest, dev::Payload, web};
 use bytes::Bytes;
 
-use crate::{declaration::Check, operation::Operation};
+use crate::{
+    declaration::{Check, Ignored, TxDatabase},
+    operation::Operation,
+};
 
 /// An extractor whose result does not depend on who sends the request, such as a parser of the
 /// body.
@@ -31,7 +34,11 @@ use crate::{declaration::Check, operation::Operation};
 ///
 /// If it verifies a signature, a token or a right, do not implement it: a lookup would show what
 /// the extractor protects.
-pub trait IgnoresCaller {}
+pub trait IgnoresCaller {
+    /// Finds the database of the `Tx` in it; `None` if it has none.
+    #[doc(hidden)]
+    const DATABASE: Option<fn() -> TxDatabase> = None;
+}
 
 impl<T> IgnoresCaller for web::Json<T> {}
 impl<T> IgnoresCaller for web::Form<T> {}
@@ -43,16 +50,22 @@ impl IgnoresCaller for String {}
 impl IgnoresCaller for web::Payload {}
 impl IgnoresCaller for Operation {}
 #[cfg(feature = "_tx")]
-impl<D: sqlx::Database> IgnoresCaller for crate::Tx<D> {}
-impl<T: IgnoresCaller> IgnoresCaller for Option<T> {}
-impl<T: IgnoresCaller, E> IgnoresCaller for Result<T, E> {}
+impl<D: sqlx::Database> IgnoresCaller for crate::Tx<D> {
+    const DATABASE: Option<fn() -> TxDatabase> = Some(TxDatabase::of::<D>);
+}
+impl<T: IgnoresCaller> IgnoresCaller for Option<T> {
+    const DATABASE: Option<fn() -> TxDatabase> = T::DATABASE;
+}
+impl<T: IgnoresCaller, E> IgnoresCaller for Result<T, E> {
+    const DATABASE: Option<fn() -> TxDatabase> = T::DATABASE;
+}
 impl<L: IgnoresCaller, R: IgnoresCaller> IgnoresCaller for Either<L, R> {}
 
-/// The extractor of one parameter.
+/// The type of one parameter.
 ///
-/// Which of the methods `check` is called depends on its type: the inherent one if it
-/// [`IgnoresCaller`], or else that of [`RunsExtractor`]. A type that is no extractor has that of
-/// [`IsNoExtractor`], because rustc reports it where actix-web needs one.
+/// A constant of the type itself, which depends on a bound, has precedence over that of the trait
+/// `AnyParameter`, which each type has. So a type that is no extractor causes no error here: rustc
+/// reports it where actix-web needs one.
 pub struct Extractor<T: ?Sized>(PhantomData<fn() -> T>);
 
 impl<T: ?Sized> fmt::Debug for Extractor<T> {
@@ -61,41 +74,28 @@ impl<T: ?Sized> fmt::Debug for Extractor<T> {
     }
 }
 
-impl<T: ?Sized> Extractor<T> {
-    /// The extractor.
-    pub const NEW: Self = Self(PhantomData);
-}
-
 impl<T: IgnoresCaller> Extractor<T> {
-    /// Runs nothing.
-    #[must_use]
-    pub fn check(&self, _: &HttpRequest) -> Check {
-        None
-    }
+    /// The result does not depend on the caller.
+    pub const IGNORES_CALLER: Option<Ignored> = Some(Ignored { database: T::DATABASE });
 }
 
-/// An extractor that may depend on who sends the request.
-pub trait RunsExtractor {
+impl<T: FromRequest + 'static> Extractor<T> {
     /// Runs the extractor.
-    fn check(&self, request: &HttpRequest) -> Check;
-}
-
-impl<T: FromRequest + 'static> RunsExtractor for Extractor<T> {
-    fn check(&self, request: &HttpRequest) -> Check {
+    pub const CHECK: Option<Check> = Some(|request| {
         let extracted = T::from_request(request, &mut Payload::None);
-        Some(Box::pin(async move { extracted.await.map(drop).map_err(Into::into) }))
-    }
+        Box::pin(async move { extracted.await.map(drop).map_err(Into::into) })
+    });
 }
 
-/// A type that is no extractor.
-pub trait IsNoExtractor {
-    /// Runs nothing.
-    fn check(&self, _: &HttpRequest) -> Check {
-        None
-    }
+/// Any type: an extractor that may depend on who sends the request, or no extractor.
+pub trait AnyParameter {
+    /// Nothing is known.
+    const IGNORES_CALLER: Option<Ignored> = None;
+    /// It cannot be run.
+    const CHECK: Option<Check> = None;
 }
 
-impl<T: ?Sized> IsNoExtractor for &Extractor<T> {}
+impl<T: ?Sized> AnyParameter for Extractor<T> {}
 
 /// Whether a scope is a part of the path, which a lookup does not have.
 pub trait InPath {

@@ -1,5 +1,7 @@
 //! The description of the operation, and how lookups find the scope of another request.
 
+use std::env;
+
 use proc_macro2::TokenStream;
 use quote::{quote, quote_spanned};
 use syn::ext::IdentExt;
@@ -20,45 +22,72 @@ pub(super) fn declaration(
     handler: &Handler,
     validated: &Validated<'_>,
 ) -> TokenStream {
+    let (krate, package) = (args.krate(), package(args));
     let (routing, scope) = (&validated.routing, scope_for_lookup(args, handler, &validated.scope));
-    let extractors = extractors(handler, &validated.scope);
-    let (durations, rules) = (durations(args), rules(args));
-    let (krate, name) = (args.krate(), args.name.value().map_or("", String::as_str));
-    let key_from = key_source(args).map(|source| quote!(key_from: #source,));
-    let transaction = validate::transaction::in_tuple(handler);
-    let handler = handler.signature.ident.unraw().to_string();
-    let routes = routes(routing, &handler);
-    let key = variant(args.key.value().unwrap_or(&"Required"));
-    let claim = variant(args.claim.value().unwrap_or(&"Lease"));
-    let tx = transaction.map(|tx| quote!(tx: #tx,));
-    let fingerprint = variant(match args.fingerprint.value() {
-        None => "Raw",
-        Some(Comparison::Supplied(supplied)) => supplied,
-        Some(Comparison::Custom(_)) => "Custom",
-    });
-    let part = args.json_part().map(|(part, pointers)| {
-        let part = variant(part);
-        quote!(part: #part[#(#pointers),*],)
-    });
+    let parameters = parameters(handler, &validated.scope);
+    let tx = validate::transaction::in_tuple(handler).map(|tx| quote!(with #tx));
+    let name = handler.signature.ident.unraw().to_string();
+    let (routes, set) = (routes(routing, &name), set(args, &name));
     quote! {
         #krate::__private::operation! {
-            name: #name, handler: #handler, routes: [#(#routes),*],
-            durations: [#(#durations),*], rules: [#(#rules),*],
-            key: #key, fingerprint: #fingerprint, claim: #claim, scope: [#scope],
-            extractors: [#(#extractors),*], #key_from #part #tx
+            package: #package, handler: #name, routes: [#(#routes),*], scope: [#scope],
+            parameters: [#(#parameters),*] #tx, set: [#set],
         }
     }
 }
 
-/// The keys that set a duration of the operation, which have the names of its fields.
+/// Cargo's name for the package; without Cargo, the name of the crate.
+fn package(args: &Args) -> TokenStream {
+    let krate = args.krate();
+    match env::var("CARGO_PKG_NAME") {
+        Ok(name) => quote!(#name),
+        Err(_) => quote!(#krate::__private::crate_of(::core::module_path!())),
+    }
+}
+
+/// A call for each key of the attribute that sets a value of the operation.
+fn set(args: &Args, handler: &str) -> TokenStream {
+    let krate = args.krate();
+    let name = args.name.value().map(|name| quote!(.name(#name)));
+    let key = args.key.value().filter(|key| **key == "Optional").map(|_| quote!(.optional_key()));
+    let key_from = key_source(args).map(|source| {
+        quote!(.key_from(
+            #krate::__private::source_id!(#source in #handler),
+            #krate::__private::key_source!(#source),
+        ))
+    });
+    let fingerprint =
+        fingerprint(args).map(|form| quote!(.fingerprint(#krate::__private::Fingerprint::#form)));
+    let claim = args.claim.value().map(|claim| {
+        let claim = variant(claim);
+        quote!(.claim(#krate::__private::ClaimMode::#claim))
+    });
+    let (durations, rules) = (durations(args), rules(args));
+    quote!(#name #key #key_from #fingerprint #claim #(#durations)* #(#rules)*)
+}
+
+/// How the body contributes to the fingerprint, if an attribute states it.
+fn fingerprint(args: &Args) -> Option<TokenStream> {
+    if let Some((part, pointers)) = args.json_part() {
+        let (krate, part) = (args.krate(), variant(part));
+        return Some(quote!(JsonPart(#krate::__private::JsonPart::#part(&[#(#pointers),*]))));
+    }
+    let form = match args.fingerprint.value()? {
+        Comparison::Supplied(supplied) => variant(supplied),
+        Comparison::Custom(_) => variant("Custom"),
+    };
+    Some(quote!(#form))
+}
+
+/// The keys that set a duration of the operation, whose methods have their names.
 fn durations(args: &Args) -> impl Iterator<Item = TokenStream> {
     let keys = [&args.ttl, &args.lease, &args.wait, &args.timeout].into_iter();
     let written = keys.filter_map(Setting::written);
-    written.map(|Written { key, value, .. }| quote!(#key #value))
+    written.map(|Written { key, value, .. }| quote!(.#key(#value)))
 }
 
-/// The keys that set a rule of the operation, which have the names of its fields, and the types of
-/// the rules.
+/// The keys that set a rule of the operation, whose methods have their names, and the types of the
+/// rules.
 fn rules(args: &Args) -> impl Iterator<Item = TokenStream> {
     let keys = [
         (&args.query, "QueryForm"),
@@ -67,10 +96,11 @@ fn rules(args: &Args) -> impl Iterator<Item = TokenStream> {
         (&args.abandoned, "OnAbandon"),
         (&args.in_flight, "InFlightRule"),
     ];
+    let krate = args.krate();
     let written = keys.into_iter().filter_map(|(key, kind)| Some((key.written()?, kind)));
-    written.map(|(Written { key, value, .. }, kind)| {
+    written.map(move |(Written { key, value, .. }, kind)| {
         let [kind, value] = [kind, *value].map(variant);
-        quote!(#key #kind #value)
+        quote!(.#key(#krate::__private::rules::#kind::#value))
     })
 }
 
@@ -84,7 +114,6 @@ fn scope_for_lookup(
     if !handler.has_static_types() {
         return None;
     }
-    let request = local("__request");
     Some(match scope {
         ScopeSource::Parameter(parameter) if parameter.cfg.is_empty() => {
             parameter_scope(args, parameter)
@@ -99,9 +128,9 @@ fn scope_for_lookup(
             quote!(Alternatives #(#alternatives)*)
         }
         ScopeSource::Function(path) => {
-            let krate = krate_at(args, path.span());
-            let scope = quote_spanned!(path.span()=> #krate::__private::scope_by(#request, #path));
-            quote!(Function(|#request| #scope))
+            let (krate, span) = (krate_at(args, path.span()), path.span());
+            let scope = quote_spanned!(span=> #krate::__private::scope_function(&#path));
+            quote!(Function(#scope))
         }
     })
 }
@@ -117,7 +146,7 @@ fn parameter_scope(args: &Args, Parameter { name, ty, .. }: &Parameter) -> Token
 }
 
 /// The types of the other parameters, whose extractors a lookup runs.
-fn extractors<'a>(
+fn parameters<'a>(
     handler: &'a Handler,
     scope: &'a ScopeSource<'_>,
 ) -> impl Iterator<Item = TokenStream> {
