@@ -195,8 +195,9 @@ impl Break {
 pub(crate) fn run_all() -> bool {
     let copy = root().join("target/breaks");
     fs::create_dir_all(&copy).expect("a folder in `target`");
+    // With new times (`-m`), so that cargo does not use what an earlier run has compiled.
     let list =
-        "git ls-files -co --exclude-standard -z | tar --null -T - -c | tar -x -C target/breaks";
+        "git ls-files -co --exclude-standard -z | tar --null -T - -c | tar -xm -C target/breaks";
     shell(&root(), list);
     let mut table = String::from(
         "# What the simulation finds\n\n\

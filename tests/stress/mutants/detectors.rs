@@ -58,6 +58,8 @@ pub(super) enum DetectedBy {
     LargeReplay,
     /// With takeovers of a record that changes between the takeover's read and write.
     ConcurrentChange,
+    /// With a claim of a key that another session inserts after the claim's statement has begun.
+    ConcurrentInsert,
     /// By the server's parser: the removed text only looks like a guard.
     SyntaxError,
     /// By the exhaustive check of all interleavings of a claim with the steps of others.
@@ -145,6 +147,7 @@ impl Detector {
             DetectedBy::BlockedReplay => finding(backend.waits_for_a_writer(variant).await),
             DetectedBy::LargeReplay => finding(backend.batches_wrongly(variant).await),
             DetectedBy::ConcurrentChange => backend.misses_a_change(variant).await,
+            DetectedBy::ConcurrentInsert => backend.misses_an_insert(variant).await,
             DetectedBy::Expiry => finding(backend.expires_wrongly(variant).await),
             DetectedBy::SyntaxError => run_hammer(backend, variant).await,
             DetectedBy::Interleavings => interleavings::incorrect_write(backend, variant).await,
@@ -179,6 +182,7 @@ impl Detector {
             DetectedBy::BlockedReplay => "a replay during a write",
             DetectedBy::LargeReplay => "a large replay in a batch",
             DetectedBy::ConcurrentChange => "changes before a takeover",
+            DetectedBy::ConcurrentInsert => "an insert during a claim",
             DetectedBy::SyntaxError => "the parser",
             DetectedBy::Interleavings => "all interleavings of a claim",
             DetectedBy::EndedKeys => "claims of ended keys",

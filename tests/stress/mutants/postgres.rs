@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use super::{
     Mutant,
     detectors::DetectedBy::{
-        BlockedReplay, Case, Expiry, Hammer, Histories, HistoriesInTransactions, PurgeStatements,
+        BlockedReplay, Case, ConcurrentInsert, Expiry, Hammer, Histories, HistoriesInTransactions, PurgeStatements,
         SyntaxError,
     },
     mutant, sql_cases, sql_operators,
@@ -77,7 +77,7 @@ const MUTANTS: &[Mutant] = &[
     ),
     mutant("claim.sql", "WHERE NOT EXISTS (SELECT FROM seen)\n      AND ", "WHERE ", BlockedReplay),
     mutant("claim.sql", "\n      AND pg_try_advisory_xact_lock($9 # {locked_table})", "", Hammer),
-    mutant("claim.sql", "ON CONFLICT (id) DO NOTHING", "", Hammer),
+    mutant("claim.sql", "ON CONFLICT (id) DO NOTHING", "", ConcurrentInsert),
     mutant("insert.sql", "WHERE true", "WHERE false", HistoriesInTransactions),
     mutant("insert_completed.sql", "WHERE true", "", SyntaxError),
     mutant(

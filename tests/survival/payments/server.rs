@@ -250,9 +250,7 @@ impl Payments {
 
     /// Starts a server and waits until it listens.
     pub(crate) fn start(files: &Files) -> Self {
-        // As a supervisor does: a busy database may not respond in time when a server starts.
-        let start = || Self::try_run(&mut Self::command(files, &files.store()));
-        start().or_else(|_| start()).or_else(|_| start()).unwrap()
+        Self::run(&mut Self::command(files, &files.store()))
     }
 
     /// Starts a server with this address and this store, and does not wait.
@@ -287,10 +285,14 @@ impl Payments {
         command
     }
 
-    /// Runs a command that prints `listening on http://ADDRESS`, and waits until it does.
+    /// Runs a command that prints `listening on http://ADDRESS`, and waits until it does. Runs it
+    /// again if it ends before, as a supervisor does: a busy database may not respond in time when
+    /// a server starts.
     pub(crate) fn run(command: &mut Command) -> Self {
+        let mut run = || Self::try_run(command);
+        let started = run().or_else(|_| run()).or_else(|_| run());
         // The reason is in the output of the test, on stderr.
-        Self::try_run(command).unwrap_or_else(|status| panic!("a program ended early: {status}"))
+        started.unwrap_or_else(|status| panic!("a program ended early: {status}"))
     }
 
     fn try_run(command: &mut Command) -> Result<Self, ExitStatus> {

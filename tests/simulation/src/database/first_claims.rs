@@ -21,15 +21,17 @@ impl Database {
         recording: &Bytes,
         (expected, left): (&Bytes, Duration),
     ) -> Reply {
-        let value = state.records.get(&lease.id).and_then(value_of);
-        if value.is_none_or(|value| value[..] != expected[..]) {
+        let claimed = state.records.get(&lease.id);
+        if claimed.and_then(value_of).is_none_or(|value| value[..] != expected[..]) {
             return Reply::Changed;
         }
+        // Of the claim: the step prolongs a record whose time is over by the clock of the database,
+        // which may have been set forward.
+        let ttl = claimed.map(|record| record.expires_at.duration_since(record.first_seen));
         let outcome = self.step(state, &lease.id, &Event::Complete(lease.owner, recording));
         let (now, granted) = (self.now_of(state), state.granted.get(lease.owner.as_bytes()));
         let passed = granted.map(|granted| self.world.elapsed().saturating_sub(*granted));
-        if let Some(record) = state.records.get_mut(&lease.id) {
-            let ttl = record.expires_at.duration_since(record.first_seen);
+        if let (Some(record), Some(ttl)) = (state.records.get_mut(&lease.id), ttl) {
             record.expires_at = now.after(left);
             self.world.oracle(|oracle| oracle.kept(ttl, passed, left));
         }

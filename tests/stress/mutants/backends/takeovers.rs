@@ -74,4 +74,33 @@ impl Backend {
         };
         Some(format!("{:?}", outcome.unwrap()))
     }
+
+    /// Claims a key in Postgres while another session is inserting it, which then commits. The
+    /// claim has looked for the record before, so only its insert can notice it.
+    pub(in crate::mutants) async fn misses_an_insert(&self, variant: Variant) -> Option<String> {
+        const POLL: Duration = Duration::from_millis(2);
+        let Self::Postgres { url, pool, batched } = self else { return None };
+        let [id, other_id] = [1, 2].map(|byte| RecordId::from_bytes([byte; 32]));
+        let [first, claim] = [(); 2].map(|()| request(Duration::from_secs(60)));
+        let table = unique();
+        let store = postgres(url, &table, variant, *batched).await;
+        Store::migrate(&store).await.unwrap();
+        store.claim(&other_id, &first).await.unwrap();
+        let mut other = pool.begin().await.unwrap();
+        let insert = format!("UPDATE {table} SET id = decode(repeat('01', 32), 'hex')");
+        sqlx::raw_sql(AssertSqlSafe(insert)).execute(&mut *other).await.unwrap();
+        let session: i32 =
+            sqlx::query_scalar("SELECT pg_backend_pid()").fetch_one(&mut *other).await.unwrap();
+        let claimed = tokio::spawn(async move { store.claim(&id, &claim).await });
+        let waits = "SELECT EXISTS (SELECT FROM pg_stat_activity \
+            WHERE $1 = ANY (pg_blocking_pids(pid)))";
+        while !claimed.is_finished()
+            && !sqlx::query_scalar::<_, bool>(waits).bind(session).fetch_one(pool).await.unwrap()
+        {
+            tokio::time::sleep(POLL).await;
+        }
+        other.commit().await.unwrap();
+        let outcome = format!("{:?}", claimed.await.unwrap().unwrap());
+        (!outcome.starts_with("InFlight")).then(|| format!("a claim during an insert: {outcome}"))
+    }
 }
