@@ -5,8 +5,8 @@ use std::sync::LazyLock;
 use super::{
     Mutant,
     detectors::DetectedBy::{
-        BlockedReplay, Case, ConcurrentInsert, Expiry, Hammer, Histories, HistoriesInTransactions, PurgeStatements,
-        SyntaxError,
+        BlockedReplay, Case, ConcurrentInsert, Expiry, Hammer, Histories, HistoriesInTransactions,
+        PurgeStatements, SyntaxError,
     },
     mutant, sql_cases, sql_operators,
     sql_steps::{self, SPARED},

@@ -255,7 +255,12 @@ pub(super) const MUTANTS: &[Mutant] = &[
         Histories,
     ),
     mutant("record.lua", "        append_history(r, 'c', created)\n", "", Histories),
-    mutant("record.lua", "            append_history(r, 'd', r.completed_at)\n", "", Histories),
+    mutant(
+        "record.lua",
+        "            append_history(r, 'd', r.completed_at)\n",
+        "",
+        Case("a_history_tells_of_each_attempt_and_of_its_end"),
+    ),
     mutant("record.lua", "    append_history(r, letter, now)\n", "", Histories),
     mutant("claim.lua", "    append_history(r, 'c', now)\n", "", Histories),
     mutant("claim.lua", "    append_history(r, 'h', now)\n", "", Histories),

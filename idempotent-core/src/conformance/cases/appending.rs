@@ -40,6 +40,11 @@ pub(in crate::conformance) async fn a_history_tells_of_each_attempt_and_of_its_e
     assert_eq!(owner.kinds().await, [Kind::Claimed, Kind::Held]);
     owner.complete(&lease, &recording("known")).await;
     assert_eq!(owner.kinds().await, [Kind::Claimed, Kind::Held, Kind::Completed]);
+    let only = fixture.key();
+    only.completed(&recording("done")).await;
+    let later = only.append_history(Kind::Deferred).await.map(|()| Kind::Deferred);
+    let kinds: Vec<_> = [Kind::Claimed, Kind::Completed].into_iter().chain(later).collect();
+    assert_eq!(only.kinds().await, kinds);
 }
 
 pub(in crate::conformance) async fn a_history_tells_what_an_operator_has_decided(fixture: Fixture) {
