@@ -68,12 +68,6 @@ impl Parameter {
             None => Self { check, database: None },
         }
     }
-
-    /// The `Tx` in a parameter that is a tuple.
-    #[must_use]
-    pub const fn in_tuple(tx: Option<Ignored>) -> Self {
-        Self::new(tx, None)
-    }
 }
 
 /// An extractor that [`IgnoresCaller`](crate::scope::IgnoresCaller).

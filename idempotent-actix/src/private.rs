@@ -89,7 +89,8 @@ macro_rules! __request_scope {
     }};
 }
 
-/// Evaluates to the parameters of a handler. After the semicolon: a `Tx` in a tuple.
+/// Evaluates to the parameters of a handler. After the semicolon: a `Tx` in one that is a tuple,
+/// whose extractor runs as that of the tuple.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __parameters {
@@ -101,8 +102,9 @@ macro_rules! __parameters {
                 $crate::__private::Extractor::<$type>::IGNORES_CALLER,
                 $crate::__private::Extractor::<$type>::CHECK,
             ),)*
-            $($crate::__private::Parameter::in_tuple(
+            $($crate::__private::Parameter::new(
                 $crate::__private::Extractor::<$tx>::IGNORES_CALLER,
+                $crate::__private::None,
             ),)?
         ]
     }};
