@@ -24,13 +24,16 @@ use tempfile::TempDir;
 /// How long a number may take to arrive in Prometheus.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A program that is killed when it is dropped.
-struct Running(Child);
+/// A program that is killed when it is dropped, with the directory of its files.
+struct Running {
+    child: Child,
+    _files: Option<TempDir>,
+}
 
 impl Drop for Running {
     fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
@@ -51,11 +54,14 @@ fn start_payments(directory: &Path) -> (Running, String) {
     let address = line.split_once("http://").unwrap().1.split_whitespace().next().unwrap();
     let address = address.trim_end_matches(['/', ',']).to_owned();
     thread::spawn(move || lines.for_each(drop));
-    (Running(child), address)
+    (Running { child, _files: None }, address)
 }
 
-/// Starts a Prometheus that reads a server every second, and returns its address.
-fn start_prometheus(directory: &Path, server: &str) -> (Running, String) {
+/// Starts a Prometheus that reads a server every second, and returns its address. It knows no other
+/// server: a Prometheus answers with the last numbers of a killed one for five minutes.
+fn start_prometheus(server: &str) -> (Running, String) {
+    let files = TempDir::new().unwrap();
+    let directory = files.path();
     let rules = contrib().join("idempotency.rules.yml");
     let config = format!(
         "global: {{scrape_interval: 1s, evaluation_interval: 1s}}\n\
@@ -74,7 +80,7 @@ fn start_prometheus(directory: &Path, server: &str) -> (Running, String) {
         .stderr(fs::File::create(directory.join("prometheus.log")).unwrap())
         .spawn()
         .unwrap();
-    (Running(child), address)
+    (Running { child, _files: Some(files) }, address)
 }
 
 async fn query(prometheus: &str, expression: &str) -> Option<Value> {
@@ -85,12 +91,14 @@ async fn query(prometheus: &str, expression: &str) -> Option<Value> {
     Some(response["data"]["result"].clone())
 }
 
-/// Waits until an expression has this value.
+/// Waits until an expression has one series, with this value.
 async fn expect(prometheus: &str, expression: &str, value: &str) {
     let started = Instant::now();
     loop {
         let found = query(prometheus, expression).await;
-        if found.as_ref().is_some_and(|found| found[0]["value"][1] == value) {
+        let series = found.as_ref().and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+        assert!(series.len() < 2, "{expression} has several values: {series:?}");
+        if series.iter().any(|series| series["value"][1] == value) {
             return;
         }
         assert!(started.elapsed() < LIMIT, "{expression} is not {value}, but {found:?}");
@@ -126,7 +134,7 @@ async fn prometheus_has_the_numbers_that_requests_caused() {
     assert_eq!(pay(None, payment("pm_card_visa")).await.0, 400);
     let (_, slow) = pay(Some("slow"), payment("pm_card_slow_1500")).await;
 
-    let (prometheus, monitor) = start_prometheus(directory.path(), &address);
+    let (prometheus, monitor) = start_prometheus(&address);
     let operation = r#"operation="POST /v1/payment_intents""#;
     for (outcome, count) in [("ran", "2"), ("replayed", "1"), ("key_reused", "1"), ("refused", "1")]
     {
@@ -147,7 +155,7 @@ async fn prometheus_has_the_numbers_that_requests_caused() {
     tokio::time::timeout(Duration::from_millis(700), lost).await.unwrap_err();
     drop((server, prometheus));
     let (server, address) = start_payments(directory.path());
-    let (prometheus, monitor) = start_prometheus(directory.path(), &address);
+    let (prometheus, monitor) = start_prometheus(&address);
     // Another request: the metrics begin with the first claim.
     let payment = payment("pm_card_visa");
     let started = post(&address, "/v1/payment_intents", Some("k3"), &payment);
