@@ -9,6 +9,7 @@ use idempotent_core::{
     store::{Transaction, TransactionClaim},
 };
 use idempotent_mysql::MySqlStore;
+use sqlx::Connection as _;
 use test_support::servers::mariadb::sql;
 use tokio::time::sleep;
 
@@ -58,6 +59,31 @@ async fn a_duplicate_of_another_process_is_in_flight_at_once_or_waits_for_the_re
     assert!(!waits.is_finished(), "the duplicate did not wait");
     assert_eq!(transaction.complete_and_commit(&lease, &DONE).await.unwrap(), Fence::Passed);
     assert_eq!(rejected(waits.await.unwrap()), Rejection::Completed(DONE));
+}
+
+/// A transaction that has looked for a missing record locks the place of many keys. None of them is
+/// in flight.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_whose_place_is_locked_by_a_foreign_transaction_is_not_in_flight() {
+    let (store, url) = store().await;
+    let mut foreign = sqlx::MySqlConnection::connect(&url).await.unwrap();
+    let look = "START TRANSACTION; \
+                SELECT id FROM idempotency_records WHERE id = repeat('m', 32) FOR UPDATE";
+    sqlx::raw_sql(look).execute(&mut foreign).await.unwrap();
+    let transactions = store.transactions().unwrap();
+    let claimed = transactions.claim(&key(), &request(), Duration::ZERO).await;
+    let error = claimed.map(|_| ()).unwrap_err();
+    assert!(error.is_transient(), "{error:?}");
+    let error = Store::claim(&store, &key(), &request()).await.unwrap_err();
+    assert!(error.is_transient(), "{error:?}");
+    let waits = tokio::spawn({
+        let store = store.clone();
+        async move { granted(&store, &key()).await }
+    });
+    sleep(Duration::from_millis(20)).await;
+    sqlx::raw_sql("ROLLBACK").execute(&mut foreign).await.unwrap();
+    let (_, transaction) = waits.await.unwrap();
+    transaction.roll_back().await;
 }
 
 /// More claims of a key that is in flight than there are connections delay no claim of another key.

@@ -17,10 +17,10 @@ use idempotent_sql::ClaimContention;
 
 /// How often a claim starts again because a concurrent claim changed the record first.
 pub(crate) const MAX_ROUNDS: usize = 3;
-/// How often a claim tries to insert a record while another transaction has inserted one, and the
-/// longest pause between two such attempts: about 100 ms in all.
-const CHECKS: usize = 25;
-const PAUSE: Duration = Duration::from_millis(8);
+/// How often a claim tries to insert a record while another transaction has locked its place, and
+/// the longest pause between two such attempts: about 100 ms in all.
+pub(crate) const CHECKS: usize = 25;
+pub(crate) const PAUSE: Duration = Duration::from_millis(8);
 
 /// Claims alone. If the claim is `repeated`, it may have been sent before without a response,
 /// and may be what has locked the key; whether the key is in flight is then unknown.
@@ -43,7 +43,7 @@ pub(crate) async fn claim_alone(
                     sleep(PAUSE.mul_f64(fastrand::f64())).await;
                     continue;
                 }
-                Inserted::Locked if repeated => break,
+                Inserted::Locked if repeated || !is_locked(engine, id).await? => break,
                 Inserted::Locked => return Ok(ClaimOutcome::IN_FLIGHT),
             },
             Some(seen) => {
@@ -68,7 +68,8 @@ pub(crate) async fn claim_alone(
 enum Inserted {
     Granted,
     Exists,
-    /// Another transaction has inserted a record, and may roll it back.
+    /// Another transaction has inserted a record, and may roll it back; or it has locked the place
+    /// of the record.
     Locked,
 }
 
@@ -88,6 +89,18 @@ async fn insert(
         Ok(Inserted::Locked)
     } else {
         Err(engine.store_error("claim", error))
+    }
+}
+
+/// Whether another transaction has locked the record of a key, which it may have inserted. That an
+/// insertion met a lock does not tell: a transaction that has looked for one missing record may have
+/// locked the place of many.
+pub(crate) async fn is_locked(engine: &Engine, id: &RecordId) -> Result<bool, StoreError> {
+    let statement = engine.statements.before(id);
+    match engine.try_execute(&statement, Resend::UnlessLocked, &mut false).await {
+        Ok(_) => Ok(false),
+        Err(error) if error_kind(&error) == ErrorKind::Locked => Ok(true),
+        Err(error) => Err(engine.store_error("claim", error)),
     }
 }
 

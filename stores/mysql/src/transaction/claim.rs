@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use crate::{
-    claim::alone::{MAX_ROUNDS, write_claim},
+    claim::alone::{CHECKS, MAX_ROUNDS, PAUSE, is_locked, write_claim},
     engine::Engine,
     error::{ErrorKind, NAME, error_kind},
     sql::positional::literal,
@@ -27,7 +27,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(160);
 /// The outcome of one round of a claim.
 enum Round {
     Done(TransactionClaim),
-    /// Another transaction has claimed the key, or has locked its record.
+    /// Another transaction has claimed the key, or has locked its record or the place of one.
     Locked,
     /// A concurrent transaction changed the record first.
     Retry,
@@ -44,7 +44,7 @@ pub(crate) async fn claim(
     max_wait: Duration,
 ) -> Result<TransactionClaim, StoreError> {
     let deadline = Instant::now() + max_wait;
-    let (mut rounds, mut pause) = (0, FIRST_PAUSE);
+    let (mut rounds, mut checks, mut pause) = (0, 0, FIRST_PAUSE);
     while rounds < MAX_ROUNDS {
         match round(engine, id, claim).await? {
             Round::Done(claimed) => return Ok(claimed),
@@ -52,11 +52,17 @@ pub(crate) async fn claim(
             // Handlers can use the connection during the pause.
             Round::Locked => {
                 let left = deadline.saturating_duration_since(Instant::now());
-                if left.is_zero() {
+                if !left.is_zero() {
+                    sleep(left.min(pause.mul_f64(0.5 + fastrand::f64()))).await;
+                    pause = LONGEST_PAUSE.min(2 * pause);
+                } else if is_locked(engine, id).await? {
                     return Ok(TransactionClaim::Rejected(Rejection::IN_FLIGHT));
+                } else if checks < CHECKS {
+                    checks += 1;
+                    sleep(PAUSE.mul_f64(fastrand::f64())).await;
+                } else {
+                    break;
                 }
-                sleep(left.min(pause.mul_f64(0.5 + fastrand::f64()))).await;
-                pause = LONGEST_PAUSE.min(2 * pause);
             }
         }
     }
