@@ -92,9 +92,9 @@ async fn insert(
     }
 }
 
-/// Whether another transaction has locked the record of a key, which it may have inserted. That an
-/// insertion met a lock does not tell: a transaction that has looked for one missing record may have
-/// locked the place of many.
+/// Whether another transaction has locked the record of a key, which it may have inserted. A lock
+/// that an insertion met does not tell: a transaction that has looked for one missing record may
+/// have locked the place of many.
 pub(crate) async fn is_locked(engine: &Engine, id: &RecordId) -> Result<bool, StoreError> {
     let statement = engine.statements.before(id);
     match engine.try_execute(&statement, Resend::UnlessLocked, &mut false).await {
