@@ -98,6 +98,7 @@ cases! {
         a_history_tells_what_an_operator_has_decided,
         a_history_starts_with_the_first_claim,
         a_history_keeps_its_latest_entries,
+        an_entry_is_appended_to_an_expired_record,
         what_changes_nothing_has_no_entry,
         a_history_is_that_of_the_committed_transaction,
     }

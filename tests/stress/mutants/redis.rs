@@ -246,8 +246,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
         Case("bytes_are_replaced_if_they_are_those_that_were_seen"),
     ),
     mutant("replace.lua", "if r[name] ~= ARGV[i + 1] then", "if false then", Histories),
-    mutant("append_history.lua", "not r or ", "", Histories),
-    mutant("append_history.lua", " or expired(to_absolute_times(r), now)", "", Histories),
+    mutant("append_history.lua", "not r", "false", Histories),
+    mutant("append_history.lua", "to_absolute_times(r)\n", "", Histories),
     mutant(
         "record.lua",
         "local function append_history(r, letter, at)\n    r.history = (",
@@ -267,7 +267,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     mutant("claim.lua", "append_history(r, 't', now)\n", "", Histories),
     mutant("abandon.lua", "    append_history(r, 'h', time())\n", "", Histories),
     mutant("abandon.lua", "    append_history(r, 'a', time())\n", "", Histories),
-    mutant("append_history.lua", "append_history(r, ARGV[1], now)\n", "", Histories),
+    mutant("append_history.lua", "append_history(r, ARGV[1], time())\n", "", Histories),
     mutant(
         "record.lua",
         "local function watch(r)\n    if KEYS[2] then",

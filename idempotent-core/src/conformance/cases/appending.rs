@@ -91,6 +91,16 @@ pub(in crate::conformance) async fn a_history_keeps_its_latest_entries(fixture: 
     }
 }
 
+/// Until it is purged, the record is there, and can become valid again.
+pub(in crate::conformance) async fn an_entry_is_appended_to_an_expired_record(fixture: Fixture) {
+    let key = fixture.key();
+    key.claimed(fixture.request()).await;
+    fixture.expire_records().await;
+    if key.append_history(Kind::Deferred).await.is_some() && fixture.set_back(1).await {
+        assert_eq!(key.kinds().await, [Kind::Claimed, Kind::Deferred]);
+    }
+}
+
 pub(in crate::conformance) async fn what_changes_nothing_has_no_entry(fixture: Fixture) {
     let key = fixture.key();
     let claim = fixture.request();

@@ -1,9 +1,11 @@
--- Appends an entry to the history of a record that has not expired.
+-- Appends an entry to the history of a record. One that has expired is still there, and becomes
+-- valid again if the clock is set back.
 -- ARGV: 1 letter of the entry
-local r, now = read(), time()
-if not r or expired(to_absolute_times(r), now) then
+local r = read()
+if not r then
     return
 end
+to_absolute_times(r)
 local recording = recording_of(r)
-append_history(r, ARGV[1], now)
+append_history(r, ARGV[1], time())
 redis.call('SET', KEYS[1], encode(r) .. recording, 'KEEPTTL')
