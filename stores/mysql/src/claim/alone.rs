@@ -19,8 +19,8 @@ use idempotent_sql::ClaimContention;
 pub(crate) const MAX_ROUNDS: usize = 3;
 /// How often a claim tries to insert a record while another transaction has locked its place, and
 /// the longest pause between two such attempts: about 100 ms in all.
-pub(crate) const CHECKS: usize = 25;
-pub(crate) const PAUSE: Duration = Duration::from_millis(8);
+const CHECKS: usize = 25;
+const PAUSE: Duration = Duration::from_millis(8);
 
 /// Claims alone. If the claim is `repeated`, it may have been sent before without a response,
 /// and may be what has locked the key; whether the key is in flight is then unknown.

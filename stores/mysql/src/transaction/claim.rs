@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use crate::{
-    claim::alone::{CHECKS, MAX_ROUNDS, PAUSE, is_locked, write_claim},
+    claim::alone::{MAX_ROUNDS, is_locked, write_claim},
     engine::Engine,
     error::{ErrorKind, NAME, error_kind},
     sql::positional::literal,
@@ -23,6 +23,8 @@ use idempotent_sql::ClaimContention;
 /// doubles up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(160);
+/// How much longer a claim waits for its place once no other transaction has claimed its key.
+const FOR_ITS_PLACE: Duration = Duration::from_millis(100);
 
 /// The outcome of one round of a claim.
 enum Round {
@@ -44,25 +46,25 @@ pub(crate) async fn claim(
     max_wait: Duration,
 ) -> Result<TransactionClaim, StoreError> {
     let deadline = Instant::now() + max_wait;
-    let (mut rounds, mut checks, mut pause) = (0, 0, FIRST_PAUSE);
+    let (mut rounds, mut pause, mut end) = (0, FIRST_PAUSE, None);
     while rounds < MAX_ROUNDS {
         match round(engine, id, claim).await? {
             Round::Done(claimed) => return Ok(claimed),
             Round::Retry => rounds += 1,
             // Handlers can use the connection during the pause.
             Round::Locked => {
-                let left = deadline.saturating_duration_since(Instant::now());
-                if !left.is_zero() {
-                    sleep(left.min(pause.mul_f64(0.5 + fastrand::f64()))).await;
-                    pause = LONGEST_PAUSE.min(2 * pause);
-                } else if is_locked(engine, id).await? {
+                let now = Instant::now();
+                if now >= deadline && is_locked(engine, id).await? {
                     return Ok(TransactionClaim::Rejected(Rejection::IN_FLIGHT));
-                } else if checks < CHECKS {
-                    checks += 1;
-                    sleep(PAUSE.mul_f64(fastrand::f64())).await;
-                } else {
+                }
+                let end =
+                    if now < deadline { deadline } else { *end.get_or_insert(now + FOR_ITS_PLACE) };
+                let left = end.saturating_duration_since(now);
+                if left.is_zero() {
                     break;
                 }
+                sleep(left.min(pause.mul_f64(0.5 + fastrand::f64()))).await;
+                pause = LONGEST_PAUSE.min(2 * pause);
             }
         }
     }
